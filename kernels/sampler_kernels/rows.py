@@ -1,0 +1,62 @@
+"""Rows of logits wherever they lie: several matrices, reached row by row, never gathered into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Dtypes that logits may come in."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowTable:
+    """R rows, each a row of one of the ``blocks``.
+
+    A kernel walks the table by address; the CPU backend takes the rows it needs. Rows of several clients stand in
+    one table without a copy.
+
+    Attributes:
+        blocks: Matrices [n_b, width_b] of one dtype on one device, last stride 1, row stride free.
+        block: [R] int32, the block of each row.
+        index: [R] int64, the row within its block.
+    """
+
+    blocks: tuple[Tensor, ...]
+    block: NDArray[np.int32]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """R."""
+        return len(self.block)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of every block; fp32 for an empty table."""
+        return self.blocks[0].dtype if self.blocks else torch.float32
+
+    @property
+    def max_width(self) -> int:
+        """The widest row's number of columns; 0 for an empty table."""
+        return max((block.shape[1] for block in self.blocks), default=0)
+
+    def widths(self) -> NDArray[np.int32]:
+        """[R] int32, columns of each row."""
+        return np.array([block.shape[1] for block in self.blocks], np.int32)[self.block]
+
+    def addresses(self) -> NDArray[np.int64]:
+        """[R] int64, the address of each row's first element.
+
+        64-bit throughout: a row index times a row stride overflows 32 bits long before memory runs out.
+        """
+        base = np.array([block.data_ptr() for block in self.blocks], np.int64)
+        stride = np.array([block.stride(0) * block.element_size() for block in self.blocks], np.int64)
+        return base[self.block] + self.index * stride[self.block]
+
+    def row(self, i: int) -> Tensor:
+        """View of row ``i``, [width]."""
+        return self.blocks[self.block[i]][self.index[i]]

@@ -1,0 +1,104 @@
+"""One step as the caller describes it: tensors and columns in, nothing checked, nothing copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from sampler_kernels.params import SamplingParams
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class IdMap:
+    """Which target id each column of a reduced draft vocabulary stands for.
+
+    Attributes:
+        ids: [V_d] int32 or int64, distinct target ids: draft column i is target id ``ids[i]``.
+        vocab_size: V of the target.
+    """
+
+    ids: Tensor
+    vocab_size: int
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """[V] int32 on the device of ``ids``: the draft column of each target id, -1 where there is none."""
+        columns = torch.arange(self.ids.numel(), dtype=torch.int32, device=self.ids.device)
+        inverse = torch.full((self.vocab_size,), -1, dtype=torch.int32, device=self.ids.device)
+        inverse[self.ids.long()] = columns
+        return inverse
+
+
+@dataclass(frozen=True, eq=False)
+class DraftBlock:
+    """Draft logits of some requests of a step, which share a draft vocabulary.
+
+    Attributes:
+        logits: [rows, V_d] fp32, fp16 or bf16, last stride 1, row stride free; raw, not yet divided by a temperature.
+            The requests assigned to the block use its rows in request order, k_r each.
+        id_map: For reduced vocabularies; None means that draft column i is target id i.
+    """
+
+    logits: Tensor
+    id_map: IdMap | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """One list of ids a request, laid end to end.
+
+    Attributes:
+        values: [cu[B]] int32 or int64.
+        cu: [B+1] prefix sum of the lengths.
+    """
+
+    values: Tensor
+    cu: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """A batch of B >= 1 requests to verify together. N = sum of k_r + 1 over the requests.
+
+    Attributes:
+        target_logits: [N, V] fp32, fp16 or bf16, last stride 1, row stride free. Row j of a request scores the token
+            that follows j draft tokens. Never written to.
+        draft_token_ids: [sum k_r] int32 or int64, target ids; -1 where no token was drawn. On the CPU they are
+            checked before anything runs; on a device they are checked there, and an id outside its range costs its
+            own request the status INVALID_DRAFT_TOKEN.
+        draft_lengths: [B] k_r, 0..128.
+        draft_blocks: Draft logits; dtypes are per step, V_d and map per block.
+        draft_block_index: [B] the block of each request, -1 for none (the draft is then a point mass on the draft
+            token). None: block 0 for all if there is exactly one block, else no request has draft logits.
+        params: The distinct parameter sets of the batch.
+        params_index: [B] into ``params``; None: all use ``params[0]``.
+        seeds: [B] 64-bit seeds, None for a request that shall be given one; None: all are given one.
+        positions: [B] absolute index in its sequence of the token that row 0 predicts; None: 0 for all.
+        prompt_token_ids: Prompt ids of each request, for penalties and bad words.
+        output_token_ids: Ids output so far, the last emitted one included.
+        num_output_tokens: [B] where it is not the length of ``output_token_ids``.
+        token_bitmask: [rows, ceil(V / 32)] int32; bit i % 32 of word i / 32 allows id i.
+        token_bitmask_index: [N] row of ``token_bitmask`` for each target row, -1 for none.
+        target_logsumexp: [N] fp64 log-sum-exp of target row / temperature, where the caller has it.
+        draft_logsumexp: [rows of draft logits, in request order] fp64, likewise.
+    """
+
+    target_logits: Tensor
+    draft_token_ids: Tensor
+    draft_lengths: Sequence[int]
+    draft_blocks: Sequence[DraftBlock] = ()
+    draft_block_index: Sequence[int] | None = None
+    params: Sequence[SamplingParams] = (SamplingParams(),)
+    params_index: Sequence[int] | None = None
+    seeds: Sequence[int | None] | None = None
+    positions: Sequence[int] | None = None
+    prompt_token_ids: Ragged | None = None
+    output_token_ids: Ragged | None = None
+    num_output_tokens: Sequence[int] | None = None
+    token_bitmask: Tensor | None = None
+    token_bitmask_index: Sequence[int] | None = None
+    target_logsumexp: Tensor | None = None
+    draft_logsumexp: Tensor | None = None
