@@ -1,0 +1,1 @@
+"""Generated stubs of the wire contract, package sampler.v1. See protos/README.md."""
