@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from sampler_kernels.rows import RowTable
 from torch import Tensor
+
+from sampler_kernels.rows import RowTable
 
 
 class MethodCode(enum.IntEnum):

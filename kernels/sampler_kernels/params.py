@@ -30,7 +30,10 @@ class Method(str, enum.Enum):
 
 
 class LogprobsMode(str, enum.Enum):
-    """Which number of a row is reported. Raw: the client's row. Processed: after masks, penalties, temperature, filters."""
+    """Which number of a row is reported.
+
+    Raw: the client's row. Processed: after masks, penalties, temperature, filters.
+    """
 
     RAW_LOGPROBS = "raw_logprobs"
     PROCESSED_LOGPROBS = "processed_logprobs"

@@ -59,4 +59,4 @@ class RowTable:
 
     def row(self, i: int) -> Tensor:
         """View of row ``i``, [width]."""
-        return self.blocks[self.block[i]][self.index[i]]
+        return self.blocks[int(self.block[i])][int(self.index[i])]

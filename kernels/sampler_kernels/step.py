@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from sampler_kernels.params import SamplingParams
 from torch import Tensor
+
+from sampler_kernels.params import SamplingParams
 
 
 @dataclass(frozen=True, eq=False)
