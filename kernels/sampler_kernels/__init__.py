@@ -1,0 +1,1 @@
+"""The sampling step of speculative decoding, in process: tensors in, tensors out."""

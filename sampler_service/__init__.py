@@ -1,0 +1,3 @@
+"""The sampling step of speculative decoding as a gRPC service."""
+
+__version__ = "0.1.0"
