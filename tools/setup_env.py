@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
+PIP_INSTALL: tuple[str | Path, ...] = (VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check")
 STAMP = VENV / "setup-stamp.json"
 INPUTS = ("pyproject.toml", "clients/python/pyproject.toml", "tools/setup_env.py")
 
@@ -55,7 +56,7 @@ else:
 SUMMARY = """
 import importlib.metadata, torch
 device = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
-print(f"ready: torch {torch.__version__} on {device}, triton {importlib.metadata.version('triton')}")
+print(f"setup: ready, torch {torch.__version__} on {device}, triton {importlib.metadata.version('triton')}")
 """
 
 
@@ -127,7 +128,7 @@ def run(*command: str | Path) -> None:
 
 def pip_install(*arguments: str, quiet: bool = True) -> None:
     """Installs into `.venv` with pip, as pip is set up on this machine."""
-    run(VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", *(["-qq"] if quiet else []), *arguments)
+    run(*PIP_INSTALL, *(["-qq"] if quiet else []), *arguments)
 
 
 def has_gpu() -> bool:
@@ -149,17 +150,8 @@ def offered_build(*options: str) -> Build | None:
     """The build that pip would fetch for `TORCH`, asked from the index without fetching it; None if pip finds none."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command: list[str | Path] = [
-            VENV_PYTHON,
-            "-m",
-            "pip",
-            "install",
-            "-qq",
-            "--dry-run",
-            "--ignore-installed",
-            "--no-deps",
-        ]
-        asked = subprocess.run([*command, *options, "--report", report, TORCH], capture_output=True, check=False)
+        arguments = ["--dry-run", "--ignore-installed", "--no-deps", *options, "--report", report, TORCH]
+        asked = subprocess.run([*PIP_INSTALL, "-qq", *arguments], capture_output=True, check=False)
         if asked.returncode != 0:
             return None
         metadata = json.loads(report.read_text())["install"][0]["metadata"]
@@ -221,7 +213,7 @@ def link_packages(torch: Torch) -> None:
 
 
 def provide_torch(*, gpu: bool) -> None:
-    """Makes a torch that suits the machine importable in `.venv`: the one there, the interpreter's, or else a new one."""
+    """Gives `.venv` a torch that suits the machine: the one it has, else the interpreter's, else a fetched one."""
     if (present := find_torch(VENV_PYTHON)) and present.suits(gpu=gpu):
         say(f"torch: keeping {present.version}")
         return
