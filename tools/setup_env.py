@@ -150,7 +150,7 @@ def offered_build(*options: str) -> Build | None:
     """The build that pip would fetch for `TORCH`, asked from the index without fetching it; None if pip finds none."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        arguments = ["--dry-run", "--ignore-installed", "--no-deps", *options, "--report", report, TORCH]
+        arguments = ["--dry-run", "--ignore-installed", "--no-deps", *options, "--report", str(report), TORCH]
         asked = subprocess.run([*PIP_INSTALL, "-qq", *arguments], capture_output=True, check=False)
         if asked.returncode != 0:
             return None
@@ -260,13 +260,14 @@ def set_up() -> None:
         say(".venv is up to date")
         return
     if in_venv() or (found is not None and (found.python, found.root) == (wanted.python, wanted.root)):
-        say(".venv: its requirements have changed")
+        say(".venv: what it is built from has changed, fetching only what differs")
     else:
         create_venv()
+        say(f"later: packages and tools, about {TOOLS_SIZE}, and {TRITON_SIZE} for triton where torch brings none")
     STAMP.unlink(missing_ok=True)
     gpu = has_gpu()
     provide_torch(gpu=gpu)
-    say(f"packages and tools: fetching about {TOOLS_SIZE}, and {TRITON_SIZE} for triton where torch brought none")
+    say("installing packages and tools")
     pip_install("--editable", "./clients/python", "--editable", ".[dev]")
     run(VENV_PYTHON, "-c", SUMMARY)
     STAMP.write_text(json.dumps(asdict(wanted)))
