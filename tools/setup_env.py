@@ -53,6 +53,15 @@ else:
     site = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "paths": site}))
 """
+BORROWED_PINS = """
+import sys
+from importlib.metadata import distribution, requires
+for requirement in requires("sampler-service"):
+    pin, _, marker = requirement.partition(";")
+    name, exact, _ = pin.partition("==")
+    if "dev" in marker and exact and sys.prefix not in str(distribution(name).locate_file("")):
+        print(pin)
+"""
 SUMMARY = """
 import importlib.metadata, torch
 device = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
@@ -233,6 +242,16 @@ def provide_torch(*, gpu: bool) -> None:
     pip_install(*build.options, TORCH, quiet=False)
 
 
+def own_tools() -> None:
+    """Installs the pinned tools that pip found among the interpreter's packages into `.venv` as well.
+
+    A package that is only linked brings its modules but not its commands, `ruff` or `buf`.
+    """
+    probe = subprocess.run([VENV_PYTHON, "-c", BORROWED_PINS], capture_output=True, text=True, check=True)
+    if pins := probe.stdout.split():
+        pip_install("--ignore-installed", "--no-deps", *pins)
+
+
 def in_venv() -> bool:
     """Whether this script is run by `.venv` itself, as it is in a shell where that is activated."""
     return Path(sys.prefix).resolve() == VENV.resolve()
@@ -269,6 +288,7 @@ def set_up() -> None:
     provide_torch(gpu=gpu)
     say("installing packages and tools")
     pip_install("--editable", "./clients/python", "--editable", ".[dev]")
+    own_tools()
     run(VENV_PYTHON, "-c", SUMMARY)
     STAMP.write_text(json.dumps(asdict(wanted)))
 
