@@ -6,11 +6,17 @@ import math
 from dataclasses import dataclass
 
 import torch
-from sampler_kernels.elements import chunks, divisor, effective, element_, load, rows_at_once
+from sampler_kernels.elements import chunks, divisor, effective, element_, load, load_at, rows_at_once
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
 from torch import Tensor
+
+
+_NOTHING = -80.0
+"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
+below what a 52-bit uniform can hit, and it keeps the elements of every other tile within float32 when they are taken
+relative to the row's maximum: a tile with mass has a token with mass."""
 
 
 class LazyRowStats:
@@ -32,7 +38,7 @@ class LazyRowStats:
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
         self.rows = rows
         self.temperature = temperature
-        count, tiles = len(rows), num_tiles(rows.max_width)
+        count, tiles = len(rows), num_tiles(max(1, rows.max_width))  # a table without rows still has a shape
         self._divisor = divisor(temperature)
         self._known = torch.zeros(count, dtype=torch.bool)
         self._raw_known = torch.zeros(count if raw else 0, dtype=torch.bool)
@@ -41,7 +47,7 @@ class LazyRowStats:
             tile_sum=torch.empty((count, tiles)),
             tile_raw_sum=torch.empty((count, tiles)) if raw else None,
             tile_argmax=torch.empty((count, tiles), dtype=torch.int32),
-            group_max=torch.empty((count, num_groups(rows.max_width))),
+            group_max=torch.empty((count, num_groups(max(1, rows.max_width)))),
         )
 
     def take(self, which: Tensor, *, raw: bool = False) -> RowStats:
@@ -214,11 +220,25 @@ def combine(tile_max: Tensor, tile_sum: Tensor, temperature: Tensor) -> RowTotal
 
 def tile_masses(tile_max: Tensor, tile_sum: Tensor, maximum: Tensor, temperature: Tensor) -> Tensor:
     """[n, tiles] float64: mass of each tile relative to the row's maximum. See :func:`combine` for the arguments."""
-    below = tile_max.double() - maximum.double()[:, None]
-    return tile_sum.double() * (below / effective(temperature)[:, None]).exp()
+    below = (tile_max.double() - maximum.double()[:, None]) / effective(temperature)[:, None]
+    return tile_sum.double() * torch.where(below < _NOTHING, 0.0, below.exp())
 
 
 def row_argmax(stats: RowStats) -> Tensor:
     """[n] int32: lowest id that reaches the maximum of its row."""
     first = stats.tile_max.argmax(1, keepdim=True)
     return stats.tile_argmax.gather(1, first).squeeze(1)
+
+
+def probability(rows: RowTable, which: Tensor, ids: Tensor, totals: RowTotals, temperature: Tensor) -> Tensor:
+    """[n] float64: probability of one column of each row, 0 for a column that the row does not have.
+
+    Args:
+        rows: The table.
+        which: [n] int64 row numbers.
+        ids: [n] int64 columns.
+        totals: Of those rows.
+        temperature: [n] float64; 0 counts as 1.
+    """
+    element = element_(load_at(rows, which, ids), totals.maximum, divisor(temperature))
+    return element.double().exp() / totals.total
