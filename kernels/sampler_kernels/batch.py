@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
@@ -22,6 +23,11 @@ class MethodCode(enum.IntEnum):
     RELAXED = 6
 
 
+INVALID_TOKEN: Final = -2
+"""What stands in ``Batch.draft_token_ids`` for an id in device memory that is outside its range, or has no column in
+the draft logits that came with it. Its request ends as INVALID_DRAFT_TOKEN; no id below -1 has another meaning."""
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """B requests, N target rows, D draft positions. All tensors lie on the device that runs the step.
@@ -29,14 +35,15 @@ class Batch:
     Attributes:
         vocab_size: V, columns of every target row.
         target: The N target rows, request by request.
-        draft: The draft rows that may be read: those of requests with draft logits whose draft is no point mass.
+        draft: The draft rows that may be read: those of requests with draft logits, whose method asks for q and
+            whose draft is no point mass.
         draft_lengths: [B] int32, k_r.
         cu_num_logits: [B+1] int32, first target row of each request.
         cu_drafts: [B+1] int32, first draft position of each request.
-        draft_token_ids: [D] int32, target ids, -1 where no token was drawn.
-        draft_row: [D] int32, row of ``draft`` at each draft position, -1 for a point mass.
+        draft_token_ids: [D] int32, target ids below max(V, V_d), -1 where no token was drawn, INVALID_TOKEN.
+        draft_row: [D] int32, row of ``draft`` at each draft position, -1 for a point mass or where no rule reads it.
         inverse_maps: One [V] int32 table for each reduced draft vocabulary: draft column of a target id or -1.
-        draft_map: [D] int32, which of ``inverse_maps`` reads the draft row, -1 where columns are target ids.
+        draft_map: [D] int32, which of ``inverse_maps`` reads the request's draft rows, -1 where columns are target ids.
         method: [B] int32, :class:`MethodCode`.
         temperature: [B] float64, 0 for argmax.
         draft_temperature: [B] float64, never 0 where a draft row is read.

@@ -39,7 +39,7 @@ class Reason(str, enum.Enum):
     """Legal, and not built yet on this backend. The only reason whose code is UNIMPLEMENTED."""
 
 
-@dataclass
+@dataclass(eq=False)  # compared by identity like any exception, and so hashable
 class StepRefused(ValueError):
     """A step that was not run, because it is wrong or not yet supported. Nothing was computed, nothing written.
 

@@ -14,6 +14,19 @@ LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, eq=False)
+class RowPointers:
+    """A row table as a kernel walks it.
+
+    Attributes:
+        address: [R] int64 on the device, of each row's first element.
+        width: [R] int32 on the device, columns of each row.
+    """
+
+    address: Tensor
+    width: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class RowTable:
     """R rows, each a row of one of the ``blocks``.
 
@@ -24,11 +37,13 @@ class RowTable:
         blocks: Matrices [n_b, width_b] of one dtype on one device, last stride 1, row stride free.
         block: [R] int32, the block of each row.
         index: [R] int64, the row within its block.
+        uploaded: The pointers, where ``plan`` has sent them to the device with the rest of the step.
     """
 
     blocks: tuple[Tensor, ...]
     block: NDArray[np.int32]
     index: NDArray[np.int64]
+    uploaded: RowPointers | None = None
 
     def __len__(self) -> int:
         """R."""
@@ -56,6 +71,13 @@ class RowTable:
         base = np.array([block.data_ptr() for block in self.blocks], np.int64)
         stride = np.array([block.stride(0) * block.element_size() for block in self.blocks], np.int64)
         return base[self.block] + self.index * stride[self.block]
+
+    def pointers(self, device: torch.device) -> RowPointers:
+        """The table as a kernel on ``device`` walks it: as uploaded before, else uploaded now."""
+        if self.uploaded is not None:
+            return self.uploaded
+        address, width = torch.from_numpy(self.addresses()), torch.from_numpy(self.widths())
+        return RowPointers(address.to(device), width.to(device))
 
     def row(self, i: int) -> Tensor:
         """View of row ``i``, [width]."""

@@ -32,6 +32,18 @@ class IdMap:
         inverse[self.ids.long()] = columns
         return inverse
 
+    @cached_property
+    def _copies(self) -> dict[torch.device, Tensor]:
+        return {}
+
+    def inverse_on(self, device: torch.device) -> Tensor:
+        """:attr:`inverse` on a device, copied there once in the life of the map."""
+        if self.inverse.device == device:
+            return self.inverse
+        if device not in self._copies:
+            self._copies[device] = self.inverse.to(device)
+        return self._copies[device]
+
 
 @dataclass(frozen=True, eq=False)
 class DraftBlock:
@@ -80,7 +92,7 @@ class Step:
         positions: [B] absolute index in its sequence of the token that row 0 predicts; None: 0 for all.
         prompt_token_ids: Prompt ids of each request, for penalties and bad words.
         output_token_ids: Ids output so far, the last emitted one included.
-        num_output_tokens: [B] where it is not the length of ``output_token_ids``.
+        num_output_tokens: [B] where it is not the length of ``output_token_ids``; -1 where it is.
         token_bitmask: [rows, ceil(V / 32)] int32; bit i % 32 of word i / 32 allows id i.
         token_bitmask_index: [N] row of ``token_bitmask`` for each target row, -1 for none.
         target_logsumexp: [N] fp64 log-sum-exp of target row / temperature, where the caller has it.

@@ -1,0 +1,123 @@
+"""Backends: the five operations of a step, by name, loaded when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sampler_kernels.batch import Batch
+from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.rows import RowTable
+
+
+class BackendUnavailable(RuntimeError):
+    """The backend asked for cannot run on this machine, or there is none of that name."""
+
+
+class StatsOperation(Protocol):
+    """One pass over rows of logits. What it returns only the backend's own operations look into."""
+
+    def __call__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> Any:  # noqa: ANN401
+        """Statistics of R rows at their temperatures, [R] float64."""
+        ...
+
+
+class TopkLogprobsOperation(Protocol):
+    """Values, ranks, top n and chosen ids of the emitted tokens."""
+
+    def __call__(
+        self,
+        batch: Batch,
+        target_stats: Any,  # noqa: ANN401
+        emitted: Tensor,
+        *,
+        top_n: int,
+        ranks: bool,
+        chosen_ids: Tensor | None,
+    ) -> TopLogprobs:
+        """Numbers of N rows for emitted tokens, [N] int32, and chosen ids, [N, c] int32."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """What runs a step.
+
+    Attributes:
+        name: ``cpu`` or ``triton``.
+        device: Where batches live.
+        stats: One pass over rows.
+        rejection: (batch, target_stats, draft_stats) -> which draft tokens stand.
+        draw: (batch, target_stats, draft_stats, decision) -> [B] int32 final tokens.
+        flatten: (batch, decision, tokens) -> [N] int32 emitted tokens in row order.
+        topk_logprobs: Numbers of the emitted tokens.
+    """
+
+    name: str
+    device: torch.device
+    stats: StatsOperation
+    rejection: Callable[[Batch, Any, Any], Decision]
+    draw: Callable[[Batch, Any, Any, Decision], Tensor]
+    flatten: Callable[[Batch, Decision, Tensor], Tensor]
+    topk_logprobs: TopkLogprobsOperation
+
+    def synchronize(self) -> None:
+        """Wait until everything launched so far has run."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def backend(name: str = "auto") -> Backend:
+    """The backend of a name.
+
+    Args:
+        name: ``cpu``; ``triton`` (an NVIDIA GPU, or the CPU where TRITON_INTERPRET=1); or ``auto``, which is triton
+            where torch sees a GPU and triton can be imported, else cpu.
+
+    Raises:
+        BackendUnavailable: With what is missing.
+    """
+    if name == "auto":
+        name = "triton" if torch.cuda.is_available() and find_spec("triton") is not None else "cpu"
+    if name not in _LOADERS:
+        raise BackendUnavailable(f"there is no backend {name!r}; there are auto, {', '.join(_LOADERS)}")
+    return _LOADERS[name]()
+
+
+@cache
+def _cpu() -> Backend:
+    from sampler_kernels.draw.reference import draw  # noqa: PLC0415
+    from sampler_kernels.flatten.reference import flatten  # noqa: PLC0415
+    from sampler_kernels.rejection.reference import rejection  # noqa: PLC0415
+    from sampler_kernels.stats.reference import LazyRowStats  # noqa: PLC0415
+    from sampler_kernels.topk_logprobs.reference import topk_logprobs  # noqa: PLC0415
+
+    return Backend("cpu", torch.device("cpu"), LazyRowStats, rejection, draw, flatten, topk_logprobs)
+
+
+@cache
+def _triton() -> Backend:
+    try:
+        import triton  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError as missing:
+        raise BackendUnavailable("backend triton needs the package triton, which cannot be imported") from missing
+    interpreted = triton.knobs.runtime.interpret
+    if not interpreted and not torch.cuda.is_available():
+        raise BackendUnavailable("backend triton needs an NVIDIA GPU that torch can use; there is none (use cpu)")
+    device = torch.device("cpu") if interpreted else torch.device("cuda", torch.cuda.current_device())
+    from sampler_kernels.draw.kernel import draw  # noqa: PLC0415
+    from sampler_kernels.flatten.kernel import flatten  # noqa: PLC0415
+    from sampler_kernels.rejection.kernel import rejection  # noqa: PLC0415
+    from sampler_kernels.stats.kernel import stats  # noqa: PLC0415
+    from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
+
+    return Backend("triton", device, stats, rejection, draw, flatten, topk_logprobs)
+
+
+_LOADERS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "triton": _triton}

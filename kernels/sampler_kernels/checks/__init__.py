@@ -1,0 +1,72 @@
+"""Every rule about a step that can be decided before it runs. What passes here is well formed and supported.
+
+Ranges and shapes come first, also for what is not built yet: a caller learns of a mistake before learning that the
+feature is missing. Draft ids that lie on a device are the one thing not looked at; ``plan`` marks the illegal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sampler_kernels.checks.extras import check_extras
+from sampler_kernels.checks.ids import check_draft_ids, check_map
+from sampler_kernels.checks.lengths import check_lengths
+from sampler_kernels.checks.logsumexps import check_allows_logsumexp, check_logsumexps_alone
+from sampler_kernels.checks.ranges import check_ranges
+from sampler_kernels.checks.refusing import of_request
+from sampler_kernels.checks.shapes import host_columns
+from sampler_kernels.checks.supported import check_params_supported, check_step_supported
+from sampler_kernels.host import HostColumns
+from sampler_kernels.params import SamplingParams
+from sampler_kernels.refusal import StepRefused
+from sampler_kernels.step import Step
+
+__all__ = ["check", "checked"]
+
+
+def check(step: Step) -> None:
+    """Refuse a step that breaks a rule or asks for what is not built yet; nothing is computed.
+
+    Costs tens of microseconds for a batch whose parameter sets and maps were seen before.
+
+    Raises:
+        StepRefused: With reason, request, field, value and what would have been legal.
+    """
+    checked(step)
+
+
+def checked(step: Step) -> HostColumns:
+    """:func:`check`, and the step's columns as they were read on the way.
+
+    Raises:
+        StepRefused: As :func:`check`.
+    """
+    host = host_columns(step)
+    check_extras(step, host)
+    _check_each_params(step, host, check_ranges)
+    for index, params in enumerate(step.params):
+        check_lengths(params, index, host)
+    for block in step.draft_blocks:
+        if block.id_map is not None:
+            check_map(block.id_map, step.target_logits.shape[1])
+    check_draft_ids(step, host)
+    if step.target_logsumexp is not None or step.draft_logsumexp is not None:
+        check_logsumexps_alone(step)
+        _check_each_params(step, host, check_allows_logsumexp)
+    check_step_supported(step)
+    _check_each_params(step, host, check_params_supported)
+    return host
+
+
+def _check_each_params(step: Step, host: HostColumns, rule: Callable[[SamplingParams, int], None]) -> None:
+    """Apply a rule to every parameter set; a refusal names the first request that uses the set."""
+    vocab_size = step.target_logits.shape[1]
+    index = 0
+    try:
+        for index, params in enumerate(step.params):  # noqa: B007 - the handler reads where the loop stopped
+            rule(params, vocab_size)
+    except StepRefused as refused:
+        users = np.flatnonzero(host.params_index == index)
+        raise of_request(refused, int(users[0]) if len(users) else None) from None

@@ -1,0 +1,113 @@
+"""Outcome -> StepResult: what the device decided becomes flat columns on the host, in request order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sampler_kernels.columns import download
+from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.params import LogprobsMode
+from sampler_kernels.plan import Plan
+from sampler_kernels.result import FinishReason, ModeLogprobs, Status, StepResult
+from sampler_kernels.wishes import Wishes
+
+
+def collect(plan: Plan, decision: Decision, emitted: Tensor, raw: TopLogprobs | None) -> StepResult:
+    """Bring the outcome of a batch to the host, in one copy, and keep of it what its requests emit and asked for.
+
+    Args:
+        plan: The batch as it was planned.
+        decision: Of the B requests.
+        emitted: [N] int32, emitted tokens in row order, -1 elsewhere.
+        raw: Raw logprobs of the N rows; None where no request wants any.
+
+    Returns:
+        The result, but for the backend's name and the timings.
+    """
+    outcome = download(_tensors(decision, emitted, raw))
+    status = outcome["status"].astype(np.uint8)
+    kept = np.where(status == Status.OK, outcome["num_accepted"] + 1, 0).astype(np.int64)
+    rows = emitted_rows(plan.cu_num_logits, kept)
+    request = np.repeat(np.arange(len(kept)), kept)
+    logprobs = {}
+    if raw is not None:
+        logprobs[LogprobsMode.RAW_LOGPROBS] = mode_logprobs(outcome, rows, request, plan.wishes)
+    return StepResult(
+        token_ids=outcome["emitted"][rows],
+        cu_tokens=_prefix_sum(kept),
+        # A cut through the accepted tokens keeps fewer of them; one after them takes the final token only.
+        num_accepted=np.minimum(outcome["num_accepted"], kept).astype(np.int32),
+        status=status,
+        seeds=plan.seeds,
+        finish_reason=np.full(len(kept), FinishReason.NONE, np.uint8),
+        lossy=plan.wishes.lossy,
+        bad_row=np.where(status == Status.INVALID_LOGITS, outcome["bad_row"], -1).astype(np.int32),
+        logprobs=logprobs,
+    )
+
+
+def emitted_rows(cu_num_logits: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[M] int64: the target rows of the emitted tokens, the first ``kept`` rows of each request.
+
+    Args:
+        cu_num_logits: [B+1] first target row of each request.
+        kept: [B] tokens that the request emits.
+    """
+    first = np.cumsum(kept) - kept
+    rows: NDArray[np.int64] = np.arange(kept.sum()) + np.repeat(cu_num_logits[:-1] - first, kept)
+    return rows
+
+
+def mode_logprobs(
+    outcome: dict[str, NDArray[Any]], rows: NDArray[np.int64], request: NDArray[np.int64], wishes: Wishes
+) -> ModeLogprobs:
+    """One mode's numbers of the M emitted tokens.
+
+    Args:
+        outcome: The fields of :class:`~sampler_kernels.outcome.TopLogprobs` for all N rows.
+        rows: [M] row of each token.
+        request: [M] request of each token.
+        wishes: What each request asked for; of a batch's top n, a request with a smaller n gets the head.
+    """
+    wanted = wishes.raw_logprobs
+    values = np.where(wanted[request], outcome["values"][rows], np.float32(np.nan))
+    # Added up request by request: a difference of running sums would depend on the neighbours in the batch.
+    cumulative = np.bincount(request, values, len(wanted))
+    top_ids, top_values = outcome["top_ids"][rows], outcome["top_values"][rows]
+    within = np.arange(top_ids.shape[1]) < wishes.top[request][:, None]
+    top = within & (top_ids >= 0) & (top_values > -np.inf)
+    chosen_ids = wishes.chosen_ids[request]
+    chosen = chosen_ids >= 0
+    return ModeLogprobs(
+        values=values,
+        ranks=np.where(wishes.ranks[request], outcome["ranks"][rows], 0).astype(np.int32),
+        cumulative=np.where(wanted, cumulative, np.nan),
+        cu_top=_prefix_sum(top.sum(1)),
+        top_ids=top_ids[top],
+        top_values=top_values[top],
+        cu_chosen=_prefix_sum(chosen.sum(1)),
+        chosen_ids=chosen_ids[chosen],
+        chosen_values=outcome["chosen_values"][rows][chosen],
+    )
+
+
+def _tensors(decision: Decision, emitted: Tensor, raw: TopLogprobs | None) -> dict[str, Tensor]:
+    tensors = {
+        "num_accepted": decision.num_accepted,
+        "status": decision.status,
+        "bad_row": decision.bad_row,
+        "emitted": emitted,
+    }
+    if raw is not None:
+        tensors |= vars(raw)
+    return tensors
+
+
+def _prefix_sum(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    total = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=total[1:])
+    return total

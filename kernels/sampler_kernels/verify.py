@@ -1,0 +1,69 @@
+"""The step: which draft tokens stand, what is drawn after them, and what is reported about both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+
+from sampler_kernels.backends import backend as backend_of
+from sampler_kernels.checks import checked
+from sampler_kernels.collect import collect
+from sampler_kernels.plan import plan
+from sampler_kernels.result import StepResult, Timings
+from sampler_kernels.step import Step
+
+
+@torch.inference_mode()
+def verify(step: Step, *, backend: str = "auto") -> StepResult:
+    """Verify the draft tokens of a batch of requests, and emit for each those that stand and one more.
+
+    Equal logits, drafts and parameters with equal seeds give bit-equal results on one backend, whatever else is in
+    the batch. Nothing is written to the step's tensors.
+
+    Args:
+        step: The batch. Its tensors may lie on the CPU or on the backend's device; they are moved where they must be.
+        backend: ``auto``, ``cpu`` or ``triton``.
+
+    Returns:
+        Tokens, counts and numbers on the host. A request whose rows hold NaN or +inf, or nothing to draw from, has
+        the status INVALID_LOGITS and emits nothing; the others are untouched by it.
+
+    Raises:
+        StepRefused: The step breaks a rule, or asks for what is not built yet.
+        BackendUnavailable: The backend cannot run here.
+    """
+    operations = backend_of(backend)
+    host = checked(step)
+    started = perf_counter()
+    planned = plan(step, host, operations.device)
+    batch, wishes = planned.batch, planned.wishes
+    wants_logprobs = bool(wishes.raw_logprobs.any())
+    uploaded = perf_counter()
+
+    target_stats = operations.stats(batch.target, planned.target_temperature, raw=wants_logprobs)
+    draft_stats = operations.stats(batch.draft, planned.draft_temperature, raw=False)
+    decision = operations.rejection(batch, target_stats, draft_stats)
+    tokens = operations.draw(batch, target_stats, draft_stats, decision)
+    emitted = operations.flatten(batch, decision, tokens)
+    logprobs = None
+    if wants_logprobs:
+        logprobs = operations.topk_logprobs(
+            batch,
+            target_stats,
+            emitted,
+            top_n=min(int(wishes.top.max()), batch.vocab_size),
+            ranks=bool(wishes.ranks.any()),
+            chosen_ids=planned.chosen_ids,
+        )
+    operations.synchronize()
+    computed = perf_counter()
+
+    result = collect(planned, decision, emitted, logprobs)
+    timings = Timings(
+        upload_us=(uploaded - started) * 1e6,
+        device_us=(computed - uploaded) * 1e6,
+        download_us=(perf_counter() - computed) * 1e6,
+    )
+    return replace(result, backend=operations.name, timings=timings)
