@@ -8,6 +8,7 @@ from typing import Final
 
 from torch import Tensor
 
+from sampler_kernels.processing import EditSources
 from sampler_kernels.rows import RowTable
 
 
@@ -34,7 +35,7 @@ class Batch:
 
     Attributes:
         vocab_size: V, columns of every target row.
-        target: The N target rows, request by request.
+        target: The N target rows, request by request, with what processes them.
         draft: The draft rows that may be read: those of requests with draft logits, whose method asks for q and
             whose draft is no point mass.
         draft_lengths: [B] int32, k_r.
@@ -49,6 +50,7 @@ class Batch:
         draft_temperature: [B] float64, never 0 where a draft row is read.
         seed: [B] int64, the bits of the unsigned 64-bit seed.
         position: [B] int64, the bits of the unsigned 64-bit position of row 0.
+        edit_sources: What ``processors`` makes the edits of the target rows from; None where nothing sparse is asked.
     """
 
     vocab_size: int
@@ -66,3 +68,4 @@ class Batch:
     draft_temperature: Tensor
     seed: Tensor
     position: Tensor
+    edit_sources: EditSources | None = None

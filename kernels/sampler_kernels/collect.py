@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,33 +10,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.columns import download
-from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.outcome import Decision, TopLogits
 from sampler_kernels.params import LogprobsMode
 from sampler_kernels.plan import Plan
 from sampler_kernels.result import FinishReason, ModeLogprobs, Status, StepResult
 from sampler_kernels.wishes import Wishes
 
 
-def collect(plan: Plan, decision: Decision, emitted: Tensor, raw: TopLogprobs | None) -> StepResult:
+def collect(
+    plan: Plan, decision: Decision, emitted: Tensor, raw: TopLogits | None, processed: TopLogits | None
+) -> StepResult:
     """Bring the outcome of a batch to the host, in one copy, and keep of it what its requests emit and asked for.
 
     Args:
         plan: The batch as it was planned.
         decision: Of the B requests.
         emitted: [N] int32, emitted tokens in row order, -1 elsewhere.
-        raw: Raw logprobs of the N rows; None where no request wants any.
+        raw: Numbers of the N rows as the client gave them; None where no request wants any.
+        processed: Likewise of the processed rows.
 
     Returns:
         The result, but for the backend's name and the timings.
     """
-    outcome = download(_tensors(decision, emitted, raw))
+    outcome = download(_tensors(decision, emitted, raw, processed))
     status = outcome["status"].astype(np.uint8)
     kept = np.where(status == Status.OK, outcome["num_accepted"] + 1, 0).astype(np.int64)
     rows = emitted_rows(plan.cu_num_logits, kept)
     request = np.repeat(np.arange(len(kept)), kept)
+    temperature = plan.temperature[request]
     logprobs = {}
-    if raw is not None:
-        logprobs[LogprobsMode.RAW_LOGPROBS] = mode_logprobs(outcome, rows, request, plan.wishes)
+    for mode in plan.wishes.modes:
+        view = {name: outcome[f"{_prefix(raw=mode.raw)}{name}"][rows] for name in _VIEW_FIELDS}
+        logprobs[mode] = mode_logprobs(mode, view, np.ones(len(rows)) if mode.raw else temperature, request, plan.wishes)
     return StepResult(
         token_ids=outcome["emitted"][rows],
         cu_tokens=_prefix_sum(kept),
@@ -63,48 +69,71 @@ def emitted_rows(cu_num_logits: NDArray[np.int64], kept: NDArray[np.int64]) -> N
 
 
 def mode_logprobs(
-    outcome: dict[str, NDArray[Any]], rows: NDArray[np.int64], request: NDArray[np.int64], wishes: Wishes
+    mode: LogprobsMode,
+    view: dict[str, NDArray[Any]],
+    temperature: NDArray[np.float64],
+    request: NDArray[np.int64],
+    wishes: Wishes,
 ) -> ModeLogprobs:
     """One mode's numbers of the M emitted tokens.
 
     Args:
-        outcome: The fields of :class:`~sampler_kernels.outcome.TopLogprobs` for all N rows.
-        rows: [M] row of each token.
+        mode: The mode.
+        view: The fields of :class:`~sampler_kernels.outcome.TopLogits`, of the rows of the M tokens.
+        temperature: [M], what logits are divided by.
         request: [M] request of each token.
         wishes: What each request asked for; of a batch's top n, a request with a smaller n gets the head.
     """
-    wanted = wishes.raw_logprobs
-    values = np.where(wanted[request], outcome["values"][rows], np.float32(np.nan))
+    wanted = wishes.modes[mode]
+    less = view["log_sum_exp"] if mode.normalised else np.zeros(len(request))
+
+    def values_of(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        of_token = (slice(None), *[None] * (logits.ndim - 1))
+        with np.errstate(over="ignore", invalid="ignore"):  # garbage of those who want nothing, and huge logits
+            return (logits / temperature[of_token] - less[of_token]).astype(np.float32)
+
+    values = np.where(wanted[request], values_of(view["logits"]), np.float32(np.nan))
     # Added up request by request: a difference of running sums would depend on the neighbours in the batch.
     cumulative = np.bincount(request, values, len(wanted))
-    top_ids, top_values = outcome["top_ids"][rows], outcome["top_values"][rows]
-    within = np.arange(top_ids.shape[1]) < wishes.top[request][:, None]
-    top = within & (top_ids >= 0) & (top_values > -np.inf)
+    top_ids, top_logits = view["top_ids"], view["top_logits"]
+    within = np.arange(top_ids.shape[1]) < np.where(wanted, wishes.top, 0)[request][:, None]
+    top = within & (top_ids >= 0) & (top_logits > -np.inf)
     chosen_ids = wishes.chosen_ids[request]
-    chosen = chosen_ids >= 0
+    chosen = (chosen_ids >= 0) & wanted[request][:, None]
+    ranked = wanted & wishes.ranks
     return ModeLogprobs(
         values=values,
-        ranks=np.where(wishes.ranks[request], outcome["ranks"][rows], 0).astype(np.int32),
-        cumulative=np.where(wanted, cumulative, np.nan),
+        ranks=np.where(ranked[request], view["ranks"], 0).astype(np.int32),
+        cumulative=np.where(wanted & mode.normalised, cumulative, np.nan),
         cu_top=_prefix_sum(top.sum(1)),
         top_ids=top_ids[top],
-        top_values=top_values[top],
+        top_values=values_of(top_logits)[top],
         cu_chosen=_prefix_sum(chosen.sum(1)),
         chosen_ids=chosen_ids[chosen],
-        chosen_values=outcome["chosen_values"][rows][chosen],
+        chosen_values=values_of(view["chosen_logits"])[chosen],
     )
 
 
-def _tensors(decision: Decision, emitted: Tensor, raw: TopLogprobs | None) -> dict[str, Tensor]:
+_VIEW_FIELDS = tuple(field.name for field in fields(TopLogits))
+
+
+def _tensors(
+    decision: Decision, emitted: Tensor, raw: TopLogits | None, processed: TopLogits | None
+) -> dict[str, Tensor]:
     tensors = {
         "num_accepted": decision.num_accepted,
         "status": decision.status,
         "bad_row": decision.bad_row,
         "emitted": emitted,
     }
-    if raw is not None:
-        tensors |= vars(raw)
+    for is_raw, view in ((True, raw), (False, processed)):
+        if view is not None:
+            tensors |= {f"{_prefix(raw=is_raw)}{name}": getattr(view, name) for name in _VIEW_FIELDS}
     return tensors
+
+
+def _prefix(*, raw: bool) -> str:
+    return "raw_" if raw else "processed_"
 
 
 def _prefix_sum(counts: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -1,7 +1,8 @@
 """How an element of a row is read: the one place where logits become numbers, shared by every plain reference.
 
 Whoever needs an element loads it again from the row, as float32 whatever the row's dtype: a span of columns
-(:func:`load`) or single ones (:func:`load_at`). Columns past a row's end read as -inf: no mass.
+(:func:`load`), groups of them (:func:`load_groups`) or single ones (:func:`load_at`). Columns past a row's end read as
+-inf: no mass. A table that processes its rows does so here (``views``), so that nobody else needs to know of it.
 
 Spans are torch tensors. Columns of a few numbers a request (row numbers, maxima, sums) are numpy arrays over the same
 memory, because on a CPU a torch operation on a handful of numbers costs more than a pass over a tile.
@@ -14,7 +15,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sampler_kernels.layout import GROUP
 from sampler_kernels.rows import RowTable
+from sampler_kernels.views import process_elements, process_spans
 from torch import Tensor
 
 Ints = NDArray[np.int64]
@@ -95,6 +98,8 @@ def load(rows: RowTable, which: Ints, start: int, stop: int, *, out: Tensor | No
             out[at, :width] = block[:, start : start + width].index_select(0, torch.from_numpy(index)).float()
         if width < stop - start:
             out[at, width:] = _NOTHING
+    if rows.processing is not None and len(which):
+        process_spans(rows.processing, which, np.full(len(which), start), out)
     return out
 
 
@@ -118,7 +123,31 @@ def load_at(rows: RowTable, which: Ints, columns: Ints) -> Tensor:
         unknown = (wanted < 0) | (wanted >= width)
         if unknown.any():
             out[at] = out[at].masked_fill(torch.from_numpy(unknown), _NOTHING)
+    if rows.processing is not None and len(which):
+        process_elements(rows.processing, which, columns, out)
     return out
+
+
+def load_groups(rows: RowTable, which: Ints, group: Ints) -> Tensor:
+    """Whole groups of some rows.
+
+    Args:
+        rows: The table.
+        which: [m] row numbers.
+        group: [m] groups within the row, whose ids are :func:`members`.
+
+    Returns:
+        [m, min(GROUP, widest row)] float32; -inf past a row's end.
+    """
+    out = load_at(rows.raw, which, members(group, rows.max_width))
+    if rows.processing is not None and len(which):
+        process_spans(rows.processing, which, group * GROUP, out)
+    return out
+
+
+def members(group: Ints, width: int) -> Ints:
+    """Ids of each group of a row, along a new last dimension; those past the row's end read as -inf."""
+    return group[..., None] * GROUP + np.arange(min(GROUP, width))
 
 
 def order_key(values: Tensor, ids: Tensor) -> Tensor:

@@ -63,20 +63,25 @@ class Decision:
 
 
 @dataclass(frozen=True, eq=False)
-class TopLogprobs:
-    """Numbers of the emitted tokens, row by row of the target table; rows without a token hold garbage.
+class TopLogits:
+    """What every logprobs mode of emitted tokens is made from, of one view of the rows: raw or processed.
+
+    Row by row of the target table; rows without a token hold garbage. A logprob is logit / T - log_sum_exp, T being 1
+    in the raw view.
 
     Attributes:
-        values: [N] float32, of the emitted token.
+        logits: [N] float32, of the emitted token, before temperature; -inf where a mask or filter dropped it.
+        log_sum_exp: [N] float64, ln of the sum of exp(x / T).
         ranks: [N] int32, count of the row's entries >= the token's own.
         top_ids: [N, n] int32, n the largest wish of the batch, descending by value, ties by lowest id; -1 where the
             row has no further entry above -inf.
-        top_values: [N, n] float32.
-        chosen_values: [N, c] float32, of the ids listed by the request.
+        top_logits: [N, n] float32.
+        chosen_logits: [N, c] float32, of the ids listed by the request.
     """
 
-    values: Tensor
+    logits: Tensor
+    log_sum_exp: Tensor
     ranks: Tensor
     top_ids: Tensor
-    top_values: Tensor
-    chosen_values: Tensor
+    top_logits: Tensor
+    chosen_logits: Tensor

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from sampler_kernels.processing import Processing
 
 LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that logits may come in."""
@@ -38,16 +40,30 @@ class RowTable:
         block: [R] int32, the block of each row.
         index: [R] int64, the row within its block.
         uploaded: The pointers, where ``plan`` has sent them to the device with the rest of the step.
+        processing: What happens to elements as they are loaded; None for the rows as the client gave them.
     """
 
     blocks: tuple[Tensor, ...]
     block: NDArray[np.int32]
     index: NDArray[np.int64]
     uploaded: RowPointers | None = None
+    processing: Processing | None = None
 
     def __len__(self) -> int:
         """R."""
         return len(self.block)
+
+    @property
+    def raw(self) -> RowTable:
+        """The rows as the client gave them."""
+        return self if self.processing is None else replace(self, processing=None)
+
+    @property
+    def unfiltered(self) -> RowTable:
+        """The rows after masks, biases and penalties, before filters."""
+        if self.processing is None or self.processing.filters is None:
+            return self
+        return replace(self, processing=self.processing.unfiltered)
 
     @property
     def dtype(self) -> torch.dtype:

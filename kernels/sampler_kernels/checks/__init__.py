@@ -26,18 +26,22 @@ from sampler_kernels.step import Step
 __all__ = ["check", "checked"]
 
 
-def check(step: Step) -> None:
+def check(step: Step, backend: str = "cpu") -> None:
     """Refuse a step that breaks a rule or asks for what is not built yet; nothing is computed.
 
     Costs tens of microseconds for a batch whose parameter sets and maps were seen before.
 
+    Args:
+        step: Any step.
+        backend: ``cpu`` or ``triton``: who would run it. Rules are the same everywhere, what is built is not.
+
     Raises:
         StepRefused: With reason, request, field, value and what would have been legal.
     """
-    checked(step)
+    checked(step, backend)
 
 
-def checked(step: Step) -> HostColumns:
+def checked(step: Step, backend: str = "cpu") -> HostColumns:
     """:func:`check`, and the step's columns as they were read on the way.
 
     Raises:
@@ -55,8 +59,8 @@ def checked(step: Step) -> HostColumns:
     if step.target_logsumexp is not None or step.draft_logsumexp is not None:
         check_logsumexps_alone(step)
         _check_each_params(step, host, check_allows_logsumexp)
-    check_step_supported(step)
-    _check_each_params(step, host, check_params_supported)
+    check_step_supported(step, backend)
+    _check_each_params(step, host, lambda params, vocab_size: check_params_supported(params, (vocab_size, backend)))
     return host
 
 

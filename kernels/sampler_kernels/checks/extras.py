@@ -8,10 +8,10 @@ import torch
 from sampler_kernels.checks.integers import int_column
 from sampler_kernels.checks.refusing import refusal
 from sampler_kernels.checks.shapes import PER_REQUEST
-from sampler_kernels.checks.tensors import ID_DTYPES, check_count, check_matrix, check_vector
+from sampler_kernels.checks.tensors import ID_DTYPES, check_count, check_matrix, check_place, check_vector
 from sampler_kernels.host import HostColumns
 from sampler_kernels.refusal import Reason
-from sampler_kernels.step import Ragged, Step
+from sampler_kernels.step import Ragged, Step, TokenCounts
 
 
 def check_extras(step: Step, host: HostColumns) -> None:
@@ -25,6 +25,8 @@ def check_extras(step: Step, host: HostColumns) -> None:
     for field, history in (("prompt_token_ids", step.prompt_token_ids), ("output_token_ids", step.output_token_ids)):
         if history is not None:
             _check_history(history, field, batch)
+    if step.output_token_counts is not None:
+        _check_counts(step, step.output_token_counts, host)
     if step.num_output_tokens is not None:
         check_count(len(step.num_output_tokens), "num_output_tokens", batch, PER_REQUEST)
         int_column(step.num_output_tokens, "num_output_tokens", -1, 2**31)
@@ -45,6 +47,28 @@ def _check_history(history: Ragged, field: str, batch: int) -> None:
         what = f"{field} lacks a prefix sum of lengths: integers that begin with 0 and never decrease"
         raise refusal(Reason.SHAPE_MISMATCH, what, field=field)
     check_vector(history.values, field, ID_DTYPES, int(cu[-1]), "the last entry of its prefix sum")
+
+
+def _check_counts(step: Step, counts: TokenCounts, host: HostColumns) -> None:
+    """A history is ids or counts, and has no order as counts."""
+    field = "output_token_ids"
+    _check_history(counts.ids, field, len(host.draft_lengths))
+    check_vector(counts.counts, f"{field}.sparse_counts", ID_DTYPES, len(counts.ids.values), "one for each sparse id")
+    check_place(counts.counts, f"{field}.sparse_counts", torch.device("cpu"))
+    if len(counts.counts) and int(counts.counts.min()) < 1:
+        what = f"{field}.sparse_counts has an entry of {int(counts.counts.min())}; each must be at least 1"
+        raise refusal(Reason.PARAMETER_OUT_OF_RANGE, what, field=f"{field}.sparse_counts")
+    given = np.diff(np.asarray(counts.ids.cu, np.int64)) > 0
+    if step.output_token_ids is not None:
+        both = given & (np.diff(np.asarray(step.output_token_ids.cu, np.int64)) > 0)
+        if both.any():
+            what = f"{field} are given both as ids and as counts; a request's history is one or the other"
+            raise refusal(Reason.PARAMETER_CONFLICT, what, field=field, request=int(both.argmax()))
+    ordered = np.array([any(len(word) > 1 for word in params.bad_words) for params in step.params], np.bool_)
+    if ordered.any() and (given & ordered[host.params_index]).any():
+        request = int((given & ordered[host.params_index]).argmax())
+        what = "bad_words of several ids need the output ids in their order; the request gives them as counts"
+        raise refusal(Reason.PARAMETER_CONFLICT, what, field="bad_words", request=request)
 
 
 def _check_bitmask(step: Step, rows: int) -> None:

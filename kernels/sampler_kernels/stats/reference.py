@@ -15,18 +15,25 @@ from sampler_kernels.elements import (
     inverse_temperature,
     load,
     load_at,
+    load_groups,
     mass_,
     rows_at_once,
 )
+from sampler_kernels.filters.reference import Unfiltered, cut
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
+from sampler_kernels.views import edited
 from torch import Tensor
 
 _EMPTY_TILE = -80.0
 """A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
 below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
+
+
+_FEW_GROUPS = 8
+"""A filtered row is summed group by group when at most one group in so many has anything left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +68,8 @@ class LazyRowStats:
     width alone fixes.
 
     Args:
-        rows: R rows.
+        rows: R rows, processed or not. Their sums are of what masks and filters leave; maxima of tiles and groups are
+            of what masks leave, and bounds of the rest.
         temperature: [R] float64; 0 counts as 1.
         raw: Whether sums at temperature 1 may be asked for.
     """
@@ -73,6 +81,13 @@ class LazyRowStats:
         self._inverse = inverse_temperature(self.temperature)
         count = len(rows)
         width = max(1, rows.max_width)  # a table without rows still has a shape
+        self._before_filters = rows.unfiltered
+        self._filtered = np.zeros(count, np.bool_)
+        if rows.processing is not None and rows.processing.filters is not None:
+            self._filtered = rows.processing.filters.active.numpy()
+        self._edited = edited(rows.processing, count)
+        self._shared_with: LazyRowStats | None = None
+        self._raw_rows: LazyRowStats | None = None
         self._known = np.zeros(count, np.bool_)
         self._raw_known = np.zeros(count if raw else 0, np.bool_)
         self._tile_max = np.empty((count, num_tiles(width)), np.float32)
@@ -131,6 +146,18 @@ class LazyRowStats:
         self._compute_raw(which)
         return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
 
+    def raw_rows(self) -> LazyRowStats:
+        """Statistics of the rows as the client gave them, for their maxima and :meth:`raw_totals`.
+
+        Where masks and edits change no row these are the same; else rows that they do not touch are not read again.
+        """
+        if not self._edited.any():
+            return self
+        if self._raw_rows is None:
+            self._raw_rows = LazyRowStats(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
+            self._raw_rows._shared_with = self
+        return self._raw_rows
+
     def group_max(self, which: Ints) -> NDArray[np.float32]:
         """[n, groups] of some rows."""
         self._compute(which)
@@ -145,10 +172,12 @@ class LazyRowStats:
     def _compute(self, which: Ints) -> None:
         """Fills in what is missing of the rows ``which``, all but the raw sums."""
         which = which[~self._known[which]]
+        if self._shared_with is not None:
+            which = self._take_over(self._shared_with, which)
         for span, part in self._spans(which):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
-                tile = span.load(self.rows, row, buffer)
+                tile = span.load(self._before_filters, row, buffer)
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
                 tile_max = group_max.amax(-1)
                 mass_(tile, tile_max[:, :, None], self._inverse[row][:, None, None])
@@ -159,20 +188,69 @@ class LazyRowStats:
                 groups = group_max.view(len(row), -1)[:, : num_groups(span.width)]
                 _put(self._group_max, row, groups.numpy(), -math.inf)
         self._known[which] = True
+        filtered = which[self._filtered[which]]
+        if len(filtered):
+            self._filter(filtered)
+
+    def _take_over(self, other: LazyRowStats, which: Ints) -> Ints:
+        """Takes what ``other``, whose rows are the processed ones, knows of rows that it does not edit.
+
+        Returns:
+            The rows of ``which`` that it does edit.
+        """
+        same = which[~other._edited[which]]
+        other._compute_raw(same)
+        self._tile_max[same], self._group_max[same] = other._tile_max[same], other._group_max[same]
+        self._tile_sum[same] = other._raw_sum[same]
+        self._known[same] = True
+        return which[other._edited[which]]
+
+    def _filter(self, which: Ints) -> None:
+        """Cuts rows whose statistics are there, and sums again what is left of them; maxima stay bounds of it."""
+        assert self.rows.processing is not None
+        assert self.rows.processing.filters is not None
+        if len(self._raw_known):
+            same = which[(self.temperature[which] == 1) & ~self._edited[which]]
+            self._raw_sum[same], self._raw_known[same] = self._tile_sum[same], True
+        totals = combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
+        which, totals = which[~totals.bad], totals.at((~totals.bad).nonzero()[0])
+        group_max, temperature = self._group_max[which], self.temperature[which]
+        given = Unfiltered(self._before_filters, which, totals.maximum, totals.total, group_max, temperature)
+        cut(self.rows.processing.filters, given)
+        reached = group_max >= self.rows.processing.filters.cut_value.numpy()[which, None]
+        few = reached.sum(1) * _FEW_GROUPS <= reached.shape[1]
+        self._sum_groups(which[few], *reached[few].nonzero())
+        self._sum_tiles(which[~few], self._tile_sum, self._inverse)
+
+    def _sum_groups(self, which: Ints, line: Ints, group: Ints) -> None:
+        """Sums anew the tiles of rows of which only some groups, given by row and ascending, have any mass."""
+        sums = np.zeros((len(which), self._tile_sum.shape[1]))
+        tile = group * GROUP // TILE
+        for at in chunks(np.arange(len(line)), GROUP):
+            row = which[line[at]]
+            logits = load_groups(self.rows, row, group[at])
+            mass_(logits, torch.from_numpy(self._tile_max[row, tile[at]])[:, None], self._inverse[row][:, None])
+            np.add.at(sums, (line[at], tile[at]), logits.numpy().sum(1))
+        self._tile_sum[which] = sums
+
+    def _sum_tiles(self, which: Ints, into: NDArray[np.float32], inverse: Tensor, rows: RowTable | None = None) -> None:
+        """Sums the tiles of rows into lines of ``into``, at temperatures of which ``inverse`` [R] holds the inverses."""
+        for span, part in self._spans(which):
+            buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
+            for row in chunks(part, span.padded):
+                tile = span.load(rows or self.rows, row, buffer)
+                tile_max = torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None]
+                mass_(tile, tile_max, inverse[row][:, None, None])
+                _put(into, row, tile.sum(-1).numpy(), 0.0)
 
     def _compute_raw(self, which: Ints) -> None:
         """Fills in what is missing of the raw sums of the rows ``which``."""
         self._compute(which)
         which = which[~self._raw_known[which]]
-        same = self.temperature[which] == 1
+        same = (self.temperature[which] == 1) & ~self._filtered[which]
         self._raw_sum[which[same]] = self._tile_sum[which[same]]
-        inverse = inverse_temperature(np.ones(1))
-        for span, part in self._spans(which[~same]):
-            buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
-            for row in chunks(part, span.padded):
-                tile = span.load(self.rows, row, buffer)
-                mass_(tile, torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None], inverse)
-                _put(self._raw_sum, row, tile.sum(-1).numpy(), 0.0)
+        one = inverse_temperature(np.ones(1)).expand(len(self.temperature))
+        self._sum_tiles(which[~same], self._raw_sum, one, self.rows.raw)
         self._raw_known[which] = True
 
     def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
@@ -198,9 +276,9 @@ class LazyRowStats:
         out = np.empty(group.shape, np.int64)
         width = min(GROUP, self.rows.max_width)
         for at in chunks(np.arange(len(which)), group.shape[1] * width):
-            ids = group[at, :, None] * GROUP + np.arange(width)
-            members = load_at(self.rows, which[at], ids.reshape(len(at), -1)).numpy().reshape(ids.shape)
-            out[at] = group[at] * GROUP + (members == members.max(2, keepdims=True)).argmax(2)
+            logits = load_groups(self.rows, np.repeat(which[at], group.shape[1]), group[at].reshape(-1)).numpy()
+            first = (logits == logits.max(1, keepdims=True)).argmax(1)
+            out[at] = group[at] * GROUP + first.reshape(len(at), -1)
         return out
 
 

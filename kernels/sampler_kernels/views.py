@@ -1,0 +1,154 @@
+"""Processing applied to elements that were just loaded: masks, then edits, then the cut. Shared by every reference.
+
+A mask is added, as 0 or -inf, and never replaces: NaN stays NaN, and +inf becomes NaN, so that a bad element of the
+client's row is seen in the processed row too, whether or not it is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sampler_kernels.processing import Processing, RowEdits, RowFilters, RowMasks
+from sampler_kernels.segments import spread
+
+Ints = NDArray[np.int64]
+Logits = NDArray[np.float32]
+
+_MINUS_INF_BITS = np.float32(-math.inf).view(np.int32)
+_WORD = 32
+
+
+def process_spans(processing: Processing, which: Ints, start: Ints, logits: Tensor) -> None:
+    """Turns spans of raw rows into spans of processed ones, in place.
+
+    Args:
+        processing: Of the table.
+        which: [m] row numbers.
+        start: [m] first column of each span, a multiple of 32.
+        logits: [m, w] float32.
+    """
+    x: Logits = logits.numpy()
+    if processing.masks is not None:
+        _mask_spans(processing.masks, which, start, x)
+    if processing.edits is not None:
+        _edit_spans(processing.edits.of(torch.from_numpy(which)), which, start, x)
+    if processing.filters is not None:
+        _cut_spans(processing.filters, which, start, x)
+
+
+def process_elements(processing: Processing, which: Ints, columns: Ints, logits: Tensor) -> None:
+    """Turns single elements of raw rows into elements of processed ones, in place.
+
+    Args:
+        processing: Of the table.
+        which: [n] row numbers.
+        columns: [n] or [n, c]; those outside the row are of -inf already.
+        logits: float32, shape of ``columns``.
+    """
+    x: Logits = logits.numpy()
+    row = np.broadcast_to(which.reshape(-1, *[1] * (columns.ndim - 1)), columns.shape)
+    if processing.masks is not None:
+        _mask_elements(processing.masks, row, columns, x)
+    if processing.edits is not None:
+        _edit_elements(processing.edits.of(torch.from_numpy(which)), row, columns, x)
+    if processing.filters is not None:
+        value, last = processing.filters.cut_value.numpy()[row], processing.filters.cut_id.numpy()[row]
+        x[(x < value) | ((x == value) & (columns > last))] = -math.inf
+
+
+def edited(processing: Processing | None, count: int) -> NDArray[np.bool_]:
+    """[count], rows of a table whose elements masks or edits may change."""
+    out = np.zeros(count, np.bool_)
+    if processing is not None and processing.masks is not None:
+        out |= processing.masks.row.numpy() >= 0
+    if processing is not None and processing.edits is not None:
+        out |= np.diff(processing.edits.of(torch.empty(0, dtype=torch.int64)).first.numpy()) > 0
+    return out
+
+
+def _mask_spans(masks: RowMasks, which: Ints, start: Ints, x: Logits) -> None:
+    line, words = masks.row.numpy()[which], masks.words.numpy()
+    masked = (line >= 0).nonzero()[0]
+    if not len(masked):
+        return
+    first, count = start[masked] // _WORD, -(-x.shape[1] // _WORD)
+    if (first == first[0]).all():
+        span = words[line[masked], first[0] : first[0] + count]
+    else:
+        column = first[:, None] + np.arange(count)
+        span = words[line[masked, None], column.clip(max=words.shape[1] - 1)]
+    addend = _minus_inf_unless(np.unpackbits(span.view(np.uint8), axis=1, bitorder="little"))[:, : x.shape[1]]
+    # Past the last word lies nothing but -inf.
+    if len(masked) == len(x):
+        x[:, : addend.shape[1]] += addend
+    else:
+        x[masked, : addend.shape[1]] += addend
+
+
+def _mask_elements(masks: RowMasks, row: Ints, columns: Ints, x: Logits) -> None:
+    line, words = masks.row.numpy()[row], masks.words.numpy()
+    column = columns.clip(0, words.shape[1] * _WORD - 1)
+    allowed = (words[line, column // _WORD] >> (column % _WORD).astype(np.int32)) & 1
+    x += _minus_inf_unless(np.where(line < 0, 1, allowed).astype(np.uint8))
+
+
+def _minus_inf_unless(allowed: NDArray[np.uint8]) -> Logits:
+    """0 where ``allowed`` is 1, -inf where it is 0: all bits or none of them, cut down to those of -inf."""
+    bits = (allowed - np.uint8(1)).view(np.int8).astype(np.int32)
+    bits &= _MINUS_INF_BITS
+    return bits.view(np.float32)
+
+
+def _edit_spans(edits: RowEdits, which: Ints, start: Ints, x: Logits) -> None:
+    request, ids, cu = edits.request.numpy()[which], edits.ids.numpy(), edits.cu.numpy()
+    low, high = cu[request], cu[request + 1]
+    if not (high > low).any():
+        return
+    low, high = _between(ids, low, high, start), _between(ids, low, high, start + x.shape[1])
+    line, entry = spread(low, high - low)
+    x[line, ids[entry] - start[line]] = edits.values.numpy()[edits.first.numpy()[which[line]] + entry - cu[request[line]]]
+
+
+def _edit_elements(edits: RowEdits, row: Ints, columns: Ints, x: Logits) -> None:
+    request, ids, cu = edits.request.numpy()[row], edits.ids.numpy(), edits.cu.numpy()
+    low, high = cu[request], cu[request + 1]
+    if not (high > low).any():
+        return
+    entry = _between(ids, low, high, columns)
+    found = entry < high
+    found[found] = ids[entry[found]] == columns[found]
+    at = found.nonzero()
+    x[at] = edits.values.numpy()[edits.first.numpy()[row[at]] + entry[at] - low[at]]
+
+
+def _between(ids: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
+    """For each list ``ids[low:high]``, which ascends, the first place whose id is at least the wanted one, else high."""
+    low, high = low.copy(), high.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        less = open_ & (ids[np.minimum(middle, len(ids) - 1)] < wanted)
+        low = np.where(less, middle + 1, low)
+        high = np.where(open_ & ~less, middle, high)
+    return low
+
+
+def _cut_spans(filters: RowFilters, which: Ints, start: Ints, x: Logits) -> None:
+    value, last = filters.cut_value.numpy()[which], filters.cut_id.numpy()[which]
+    if len(x) == 1:  # a large row: one comparison a side of the last id kept
+        middle = int(np.clip(int(last[0]) + 1 - int(start[0]), 0, x.shape[1]))
+        before, behind = x[0, :middle], x[0, middle:]
+        if value[0] > -math.inf:
+            np.copyto(before, -math.inf, where=before < value[0])
+            np.copyto(behind, -math.inf, where=behind <= value[0])
+        return
+    cut = (value > -math.inf).nonzero()[0]
+    if len(cut):
+        part = x[cut]
+        behind_last = np.arange(x.shape[1]) + start[cut, None] > last[cut, None]
+        part[(part < value[cut, None]) | ((part == value[cut, None]) & behind_last)] = -math.inf
+        x[cut] = part
