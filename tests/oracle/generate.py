@@ -64,7 +64,7 @@ class _Maker:
         self.features = features
         self.vocab_size: int = step["vocab_size"]
         self.dtype: str = step["dtype"]
-        self.draft_dtype: str = step["draft_dtype"] if "draft_dtype" in step else self.dtype
+        self.draft_dtype: str = str(step.get("draft_dtype", self.dtype))
         small_k = int(rng.choice([0, 1, 2, 3, 4, 5], p=[0.1, 0.15, 0.2, 0.2, 0.2, 0.15]))
         self.k = min(max_k, small_k if rng.random() < 0.9 else int(rng.integers(6, 13)))
 
@@ -201,7 +201,8 @@ class _Maker:
 
     def _q(self, row: Logits) -> Floats:
         """[V_d] by column: what the draft side sampled from; the argmax at draft temperature 0."""
-        temperature = float(self.params.get("draft_temperature", self.params.get("temperature", 1.0)))
+        given = self.params.get("draft_temperature")
+        temperature = float(self.params.get("temperature", 1.0) if given is None else given)
         if temperature == 0.0:
             q = np.zeros(len(row))
             q[int(np.argmax(row))] = 1.0

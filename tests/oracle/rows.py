@@ -174,7 +174,7 @@ def to_target_ids(request: Request, columns: Floats) -> Floats:
 
 
 def _fit(q: Floats, length: int) -> Floats:
-    """The masses of q over exactly the target's ids: cut where the draft vocabulary is larger, zeros where it is smaller."""
+    """Fit q to exactly the ids of the target: cut where the draft has more of them, with zeros where it has fewer."""
     fitted = np.zeros(length)
     fitted[: min(length, len(q))] = q[:length]
     return fitted
