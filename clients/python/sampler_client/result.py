@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +36,10 @@ class FinishReason(enum.IntEnum):
     """``max_tokens`` was reached."""
 
 
+_STATUSES = {status.value: status for status in Status}
+_FINISH_REASONS = {reason.value: reason for reason in FinishReason}
+
+
 @dataclass(frozen=True, eq=False)
 class Timing:
     """Time spent on a step in microseconds, measured by the server.
@@ -54,7 +59,7 @@ class Timing:
     total_us: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Entries:
     """Tokens of one row with their values.
 
@@ -74,7 +79,7 @@ class Entries:
         return list(zip(self.token_ids.tolist(), self.values.tolist(), strict=True))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class EntriesByToken(Sequence[Entries]):
     """Some entries beside each of a run of emitted tokens, over flat columns.
 
@@ -138,7 +143,7 @@ class ModeLogprobs:
     chosen: EntriesByToken
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class RequestLogprobs:
     """One mode's numbers for the n emitted tokens of one request; arrays are views of the step's columns.
 
@@ -158,7 +163,7 @@ class RequestLogprobs:
 
 
 class RequestResult:
-    """One request's part of a :class:`StepResult`; nothing is copied until it is read."""
+    """One request's part of a :class:`StepResult`; arrays are views, sliced when they are read."""
 
     __slots__ = ("_index", "_start", "_step", "_stop")
 
@@ -173,32 +178,32 @@ class RequestResult:
     @property
     def num_accepted(self) -> int:
         """Draft tokens that stood and were kept."""
-        return int(self._step.num_accepted[self._index])
+        return self._step.num_accepted.item(self._index)
 
     @property
     def status(self) -> Status:
         """What became of the request."""
-        return Status(self._step.status[self._index])
+        return _STATUSES[self._step.status.item(self._index)]
 
     @property
     def seed(self) -> int:
         """The seed used, as given or as made by the server; with the same positions it replays the step."""
-        return int(self._step.seeds[self._index])
+        return self._step.seeds.item(self._index)
 
     @property
     def finish_reason(self) -> FinishReason:
         """Why the tokens end where they end; NONE: the request goes on."""
-        return FinishReason(self._step.finish_reason[self._index])
+        return _FINISH_REASONS[self._step.finish_reason.item(self._index)]
 
     @property
     def lossy(self) -> bool:
         """Whether the method changed the distribution."""
-        return bool(self._step.lossy[self._index])
+        return self._step.lossy.item(self._index)
 
     @property
     def bad_row(self) -> int | None:
         """The smallest bad row behind INVALID_LOGITS, else None."""
-        row = int(self._step.bad_row[self._index])
+        row = self._step.bad_row.item(self._index)
         return None if row < 0 else row
 
     @property
@@ -207,15 +212,15 @@ class RequestResult:
         start, stop = self._start, self._stop
         found = {}
         for mode, step in self._step.logprobs.items():
-            values = step.values[start:stop]
-            if not len(values) or np.isnan(values[0]):
+            # No emitted token has the value NaN: a row with one is INVALID_LOGITS. So NaN says: not asked for.
+            if start == stop or math.isnan(step.values.item(start)):
                 continue
             found[mode] = RequestLogprobs(
-                values=values,
-                ranks=None if step.ranks is None else step.ranks[start:stop],
-                cumulative=None if step.cumulative is None else float(step.cumulative[self._index]),
-                top=step.top.between(start, stop),
-                chosen=step.chosen.between(start, stop),
+                step.values[start:stop],
+                None if step.ranks is None else step.ranks[start:stop],
+                None if step.cumulative is None else step.cumulative.item(self._index),
+                step.top.between(start, stop),
+                step.chosen.between(start, stop),
             )
         return found
 
@@ -225,7 +230,7 @@ class RequestResult:
         cu = self._step.cu_acceptance_probabilities
         if cu is None:
             return None
-        return self._step.acceptance_probabilities[cu[self._index] : cu[self._index + 1]]
+        return self._step.acceptance_probabilities[cu.item(self._index) : cu.item(self._index + 1)]
 
 
 @dataclass(frozen=True, eq=False)
