@@ -1,5 +1,7 @@
 """Client of sampler-service for engines: numpy arrays in, typed results out, no torch."""
 
+from sampler_client.aio import AsyncSamplerClient
+from sampler_client.aio_session import AsyncSession
 from sampler_client.client import SamplerClient, verify
 from sampler_client.errors import (
     Cancelled,
@@ -29,12 +31,15 @@ from sampler_client.result import (
     Timing,
 )
 from sampler_client.retry import NO_RETRIES, RetryPolicy
+from sampler_client.session import Session
 from sampler_client.step import DraftBlock, History, Step
 
 __version__ = "0.1.0"
 
 __all__ = [
     "NO_RETRIES",
+    "AsyncSamplerClient",
+    "AsyncSession",
     "Cancelled",
     "DeadlineExceeded",
     "Denied",
@@ -62,6 +67,7 @@ __all__ = [
     "SamplingParams",
     "ServerFault",
     "ServerInfo",
+    "Session",
     "Status",
     "Step",
     "StepResult",

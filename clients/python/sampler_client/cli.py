@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sampler_client.client import DEFAULT_TIMEOUT, SamplerClient
+from sampler_client.channel import DEFAULT_TIMEOUT
+from sampler_client.client import SamplerClient
 from sampler_client.errors import SamplerError, Unavailable
 from sampler_client.stepfile import ExitStatus, verify_files
 

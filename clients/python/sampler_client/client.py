@@ -9,22 +9,29 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from sampler_client.channel import GET_SERVER_INFO, MAX_ANSWER_BYTES, VERIFY, ChannelOptions, channel_options
+from sampler_client.channel import (
+    DEFAULT_TIMEOUT,
+    GET_SERVER_INFO,
+    MAX_ANSWER_BYTES,
+    MAX_IN_FLIGHT,
+    VERIFY,
+    VERIFY_STREAM,
+    ChannelOptions,
+    as_is,
+    channel_options,
+)
 from sampler_client.codec.info import decode_info
 from sampler_client.codec.request import encode_verify_request
 from sampler_client.codec.response import decode_verify_response
 from sampler_client.codec.status import call_error
 from sampler_client.info import ServerInfo
 from sampler_client.result import StepResult
-from sampler_client.retry import NO_RETRIES, RetryPolicy, wait_before_retry
+from sampler_client.retry import NO_RETRIES, Attempts, RetryPolicy
+from sampler_client.session import Session
 from sampler_client.step import Step
-from sampler_client.v1 import sampler_pb2 as pb
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-DEFAULT_TIMEOUT = 30.0
-"""Seconds within which a call must end unless told otherwise, retries included."""
 
 
 class SamplerClient:
@@ -62,9 +69,9 @@ class SamplerClient:
             self._channel = grpc.insecure_channel(address, options=chosen)
         else:
             self._channel = grpc.secure_channel(address, credentials, options=chosen)
-        # Bytes in and out: messages are built and read in the caller's thread, not in gRPC's.
-        self._verify = self._channel.unary_unary(VERIFY, _as_is, _as_is)
-        self._get_server_info = self._channel.unary_unary(GET_SERVER_INFO, _as_is, _as_is)
+        self._verify = self._channel.unary_unary(VERIFY, as_is, as_is)
+        self._verify_stream = self._channel.stream_stream(VERIFY_STREAM, as_is, as_is)
+        self._get_server_info = self._channel.unary_unary(GET_SERVER_INFO, as_is, as_is)
 
     def verify(self, step: Step, *, timeout: float | None = None) -> StepResult:
         """Verifies one step.
@@ -96,9 +103,24 @@ class SamplerClient:
             DeadlineExceeded: No answer in time.
             SamplerError: Anything else.
         """
-        request = pb.GetServerInfoRequest().SerializeToString()
-        answer = self._call(self._get_server_info, request, timeout, self._retry)
-        return decode_info(pb.GetServerInfoResponse.FromString(answer))
+        return decode_info(self._call(self._get_server_info, b"", timeout, self._retry))
+
+    def session(self, *, timeout: float | None = None, max_in_flight: int = MAX_IN_FLIGHT) -> Session:
+        """Opens a stream for the hot path: steps sent ahead of their answers, parameters sent only when they change.
+
+        The session's calls go through this client; close the session first. Nothing is sent before its first step.
+
+        Args:
+            timeout: Seconds a step of the session may take where the call does not say; None: as this client.
+            max_in_flight: Steps sent ahead of their answers at most.
+        """
+        return Session(
+            lambda messages: self._verify_stream(messages, metadata=self._metadata),
+            lambda seconds: self.server_info(timeout=seconds),
+            timeout=self._timeout if timeout is None else timeout,
+            retry=self._retry,
+            max_in_flight=max_in_flight,
+        )
 
     def close(self) -> None:
         """Ends the connection; calls still running raise :class:`~sampler_client.errors.Cancelled`."""
@@ -120,17 +142,12 @@ class SamplerClient:
         policy: RetryPolicy,
     ) -> bytes:
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
-        delays = policy.delays()
+        attempts = Attempts(policy, deadline)
         while True:
             try:
                 return method(request, timeout=deadline - time.monotonic(), metadata=self._metadata)
             except grpc.RpcError as failure:
-                error = call_error(failure)
-                planned = next(delays, None)
-                remaining = deadline - time.monotonic()
-                wait = None if planned is None else wait_before_retry(error, planned, remaining)
-                if wait is None:
-                    raise error from failure
+                wait = attempts.wait_after(call_error(failure))
             time.sleep(wait)
 
 
@@ -147,7 +164,3 @@ def verify(address: str, step: Step, *, timeout: float = DEFAULT_TIMEOUT) -> Ste
     """
     with SamplerClient(address) as client:
         return client.verify(step, timeout=timeout)
-
-
-def _as_is(data: bytes) -> bytes:
-    return data

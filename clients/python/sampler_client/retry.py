@@ -7,6 +7,7 @@ seed, do not read the server's RetryInfo, and give up on messages larger than th
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,14 +42,30 @@ NO_RETRIES = RetryPolicy(attempts=1)
 """Every call is made once."""
 
 
-def wait_before_retry(error: SamplerError, planned: float, remaining: float) -> float | None:
-    """How long to wait before the next call, or None if there shall be none.
+class Attempts:
+    """The attempts at one call: how often it may be made again, and when.
 
     Args:
-        error: Why the last call failed. UNAVAILABLE is retried, and RESOURCE_EXHAUSTED where the server says when.
-        planned: Seconds that the policy would wait; the server's own delay holds if it is longer.
-        remaining: Seconds left until the deadline of the whole.
+        policy: The caller's wishes.
+        deadline: Time on ``time.monotonic()`` by which the whole must be done.
     """
-    full_for_now = isinstance(error, ResourceExhausted) and error.retry_delay is not None
-    wait = max(planned, error.retry_delay or 0.0)
-    return wait if (full_for_now or isinstance(error, Unavailable)) and wait < remaining else None
+
+    def __init__(self, policy: RetryPolicy, deadline: float) -> None:
+        self._delays = policy.delays()
+        self._deadline = deadline
+
+    def wait_after(self, error: SamplerError) -> float:
+        """Seconds to wait before the call is made again: the policy's delay, or the server's if that is longer.
+
+        Raises:
+            SamplerError: ``error`` itself, where there shall be no further attempt: it is neither UNAVAILABLE nor a
+                RESOURCE_EXHAUSTED that says when to come back, or attempts or time are used up.
+        """
+        full_for_now = isinstance(error, ResourceExhausted) and error.retry_delay is not None
+        planned = next(self._delays, None) if full_for_now or isinstance(error, Unavailable) else None
+        if planned is None:
+            raise error
+        wait = max(planned, error.retry_delay or 0.0)
+        if time.monotonic() + wait >= self._deadline:
+            raise error
+        return wait

@@ -6,13 +6,23 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import DecodeError
 
+from sampler_client.codec.status import unreadable
 from sampler_client.info import Device, Limits, ServerInfo
 from sampler_client.v1 import sampler_pb2 as pb
 
 
-def decode_info(message: pb.GetServerInfoResponse) -> ServerInfo:
-    """The message as plain values. Enum numbers that this client does not know are left out."""
+def decode_info(data: bytes) -> ServerInfo:
+    """A serialized message as plain values. Enum numbers that this client does not know are left out.
+
+    Raises:
+        ServerFault: The bytes are no such message.
+    """
+    try:
+        message = pb.GetServerInfoResponse.FromString(data)
+    except DecodeError as error:
+        raise unreadable(error) from error
     device = message.device
     mps_states = _names(pb.MpsState.DESCRIPTOR, [device.mps_state] if device.mps_state else [])
     return ServerInfo(

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from sampler_client.codec.params import MODES
-from sampler_client.codec.status import step_error
-from sampler_client.errors import SamplerError, ServerFault
+from sampler_client.codec.status import step_error, unreadable
+from sampler_client.errors import SamplerError
 from sampler_client.result import EntriesByToken, ModeLogprobs, StepResult, Timing
 from sampler_client.v1 import sampler_pb2 as pb
 
@@ -28,7 +28,7 @@ def decode_verify_response(data: bytes) -> StepResult:
     try:
         return decode_result(pb.VerifyResponse.FromString(data).result)
     except DecodeError as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
 
 
 def decode_stream_response(data: bytes) -> tuple[int, StepResult | SamplerError]:
@@ -40,12 +40,12 @@ def decode_stream_response(data: bytes) -> tuple[int, StepResult | SamplerError]
     try:
         message = pb.VerifyStreamResponse.FromString(data)
     except DecodeError as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
     kind = message.WhichOneof("outcome")
     if kind == "error":
         return message.step_id, step_error(message.error)
     if kind is None:
-        raise _unreadable("neither a result nor an error in it")
+        raise unreadable("neither a result nor an error in it")
     return message.step_id, decode_result(message.result)
 
 
@@ -92,7 +92,3 @@ def _entries(cu: Any, token_ids: bytes, values: bytes, tokens: int) -> EntriesBy
 
 def _column(values: Any, dtype: type[np.generic]) -> NDArray[Any]:  # noqa: ANN401  (a repeated field of any type)
     return np.fromiter(values, dtype=dtype, count=len(values))
-
-
-def _unreadable(cause: object) -> ServerFault:
-    return ServerFault(f"the server's answer cannot be read: {cause}", code="INTERNAL", reason="UNREADABLE_ANSWER")

@@ -10,7 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from sampler_client.errors import FieldViolation, SamplerError, error_class
+from sampler_client.errors import FieldViolation, SamplerError, ServerFault, error_class
 from sampler_client.v1 import sampler_pb2 as pb
 
 _DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -63,6 +63,11 @@ def call_error(error: grpc.RpcError) -> SamplerError:
         return status_error(status)
     code = error.code().name
     return error_class(code)(error.details() or code, code=code)
+
+
+def unreadable(cause: object) -> ServerFault:
+    """The error that an answer stands for which cannot be read."""
+    return ServerFault(f"the server's answer cannot be read: {cause}", code="INTERNAL", reason="UNREADABLE_ANSWER")
 
 
 def _details(trailers: Iterable[tuple[str, str | bytes]]) -> status_pb2.Status | None:
