@@ -1,0 +1,7 @@
+"""``python -m sampler_client``."""
+
+import sys
+
+from sampler_client.cli import main
+
+sys.exit(main())

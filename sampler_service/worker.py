@@ -1,0 +1,79 @@
+"""The one thread that owns the device. Jobs go in through a queue; each is answered by a call back from the thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Final
+
+from sampler_kernels import StepRefused, StepResult
+from sampler_service.errors import Refusal, internal, of_core
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Job:
+    """Something to run on the device.
+
+    Attributes:
+        work: Runs on the worker's thread.
+        done: Called once from that thread with what ``work`` returned, or with why it has no result; must not block.
+        started: When the work began, on the clock of ``perf_counter``.
+        abandoned: Set by whoever no longer wants the result; work that has not begun is then left out.
+    """
+
+    work: Callable[[], StepResult | None]
+    done: Callable[[StepResult | Refusal | None], None]
+    started: float = 0.0
+    abandoned: bool = False
+
+
+class Worker:
+    """Runs jobs one after the other, in the order in which they were submitted."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="device", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job. Never blocks: whoever submits bounds how much is queued."""
+        self._jobs.put(job)
+
+    def stop(self, timeout: float) -> bool:
+        """Let the queued jobs end, then the thread.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Returns:
+            Whether the thread ended in time.
+        """
+        self._jobs.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _loop(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not job.abandoned:
+                job.started = perf_counter()
+                job.done(_outcome(job))
+
+
+def _outcome(job: Job) -> StepResult | Refusal | None:
+    try:
+        return job.work()
+    except StepRefused as refused:
+        return of_core(refused)
+    except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
+        # The thread must outlive any single step. The step itself stays out of the log: it is the client's.
+        _log.exception("a step failed on the device thread")
+        return internal()
