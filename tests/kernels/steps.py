@@ -15,6 +15,7 @@ from sampler_kernels.outcome import Decision, TopLogprobs
 from sampler_kernels.rejection.reference import rejection
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
+from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
 from sampler_kernels.topk_logprobs.reference import topk_logprobs
 from torch import Tensor
 
@@ -98,10 +99,8 @@ def _table(blocks: Sequence[Tensor]) -> RowTable:
 
 def lazy_stats(batch: Batch) -> tuple[LazyRowStats, LazyRowStats]:
     """Of the batch's target and draft rows, at their requests' temperatures."""
-    row_temperature = batch.temperature.repeat_interleave(batch.draft_lengths.long() + 1)
-    reads = batch.draft_row >= 0
-    draft_temperature = batch.draft_temperature.repeat_interleave(batch.draft_lengths.long())[reads]
-    return LazyRowStats(batch.target, row_temperature, raw=True), LazyRowStats(batch.draft, draft_temperature, raw=False)
+    target = LazyRowStats(batch.target, target_temperature(batch), raw=True)
+    return target, LazyRowStats(batch.draft, draft_temperature(batch), raw=False)
 
 
 @dataclass(eq=False)

@@ -23,12 +23,11 @@ def flatten(batch: Batch, decision: Decision, tokens: Tensor) -> Tensor:
     """
     request = torch.repeat_interleave(batch.draft_lengths.long() + 1)
     j = torch.arange(len(request)) - batch.cu_num_logits.long()[request]
-    accepted = decision.num_accepted[request]
-    ok = decision.status[request] == Status.OK
+    # A failed request has no row of a token: its t is put before the first.
+    t = torch.where(decision.status == Status.OK, decision.num_accepted, -1)[request]
 
     emitted = torch.full((len(request),), -1, dtype=torch.int32)
-    drafted = ok & (j < accepted)
+    drafted = j < t
     emitted[drafted] = batch.draft_token_ids[(batch.cu_drafts.long()[request] + j)[drafted]]
-    last = ok & (j == accepted)
-    emitted[last] = tokens[request[last]]
+    emitted[j == t] = tokens[request[j == t]]
     return emitted

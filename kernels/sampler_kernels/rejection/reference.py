@@ -1,4 +1,4 @@
-"""The accept tests in plain torch, draft position by draft position over the requests that are still alive.
+"""The accept tests, draft position by draft position over the requests that are still alive.
 
 A method is one rule (:data:`RULES`): given a wave of draft tokens, which of them stand.
 """
@@ -9,105 +9,113 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sampler_kernels.batch import Batch, MethodCode
+from sampler_kernels.elements import Floats, Ints
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.result import Status
-from sampler_kernels.stats.reference import LazyRowStats, RowTotals, combine, probability, row_argmax, take
-from torch import Tensor
+from sampler_kernels.stats.reference import LazyRowStats, RowTotals, probability
+from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Wave:
-    """The j-th row of n requests, and the draft token that it judges.
+    """The draft tokens at one position of n requests, all drawn, none a placeholder.
 
     Attributes:
-        batch: The whole step.
-        request: [n] int64, requests.
-        row: [n] int64, their target rows.
-        place: [n] int64, their draft positions; meaningless where ``token`` is -1.
-        token: [n] int64, the draft tokens; -1 at a bonus row and where no token was drawn.
-        stats: Of the target rows.
-        target: Totals of the target rows.
-        reads_draft: [n] bool, whether a draft row stands beside the token.
-        draft: Totals of the draft rows where ``reads_draft``, in order.
-        accept_uniform: [D] float64, the uniform of every draft position of the step; empty if no rule asks.
+        batch: The step.
+        rows: Statistics of the target rows of the step.
+        draft_rows: Statistics of its draft rows.
+        row: [n], the target row that judges each token.
+        target: Totals of those rows.
+        place: [n], the draft position of each token.
+        token: [n], the draft tokens.
+        draft_row: [n], the draft row of each, -1 where the draft is a point mass.
+        accept_uniform: [D], the uniform of every accept test of the step; empty if no rule asks.
     """
 
     batch: Batch
-    request: Tensor
-    row: Tensor
-    place: Tensor
-    token: Tensor
-    stats: RowStats
+    rows: LazyRowStats
+    draft_rows: LazyRowStats
+    row: Ints
     target: RowTotals
-    reads_draft: Tensor
-    draft: RowTotals
-    accept_uniform: Tensor
+    place: Ints
+    token: Ints
+    draft_row: Ints
+    accept_uniform: Floats
 
     @cached_property
-    def p(self) -> Tensor:
-        """[n] float64, the target's probability of the draft token."""
-        temperature = self.batch.temperature[self.request]
-        return probability(self.batch.target, self.row, self.token, self.target, temperature)
+    def beside_row(self) -> Bools:
+        """[n], whether a draft row stands beside the token."""
+        return self.draft_row >= 0
 
     @cached_property
-    def q(self) -> Tensor:
-        """[n] float64, the draft's probability of it: 1 where the draft is a point mass on its token."""
-        q = torch.ones(len(self.request), dtype=torch.float64)
-        read = self.reads_draft
-        place = self.place[read]
-        q[read] = probability(
-            self.batch.draft,
-            self.batch.draft_row[place].long(),
-            draft_column(self.batch, place, self.token[read]),
-            self.draft,
-            self.batch.draft_temperature[self.request[read]],
-        )
+    def draft(self) -> RowTotals:
+        """Totals of the draft rows, of those tokens that have one."""
+        return self.draft_rows.totals(self.draft_row[self.beside_row])
+
+    @cached_property
+    def p(self) -> Floats:
+        """[n], the target's probability of each token."""
+        return probability(self.rows, self.row, self.token, self.target)
+
+    @cached_property
+    def q(self) -> Floats:
+        """[n], the draft's probability of each token: 1 where the draft is a point mass."""
+        q = np.ones(len(self.token))
+        here = self.beside_row
+        if here.any():
+            column = draft_column(self.batch, self.place[here], self.token[here])
+            q[here] = probability(self.draft_rows, self.draft_row[here], column, self.draft)
         return q
 
     @cached_property
-    def u(self) -> Tensor:
-        """[n] float64, the uniform of the decision."""
+    def u(self) -> Floats:
+        """[n], the uniform of each decision."""
         return self.accept_uniform[self.place]
 
     @cached_property
-    def bad(self) -> Tensor:
-        """[n] bool, whether the target row or a draft row that is read cannot be sampled from."""
-        bad = self.target.bad.clone()
-        bad[self.reads_draft] |= self.draft.bad
+    def bad(self) -> Bools:
+        """[n], whether the target row, or the draft row beside it, cannot be sampled from."""
+        bad = self.target.bad.copy()
+        if self.beside_row.any():
+            bad[self.beside_row] |= self.draft.bad
         return bad
 
 
-def _greedy(wave: Wave) -> Tensor:
+def _greedy(wave: Wave) -> Bools:
     """Stands if it is the argmax."""
-    return wave.token == row_argmax(wave.stats)
+    return wave.token == wave.rows.argmax(wave.row)
 
 
-def _standard(wave: Wave) -> Tensor:
+def _standard(wave: Wave) -> Bools:
     """Stands with probability min(1, p/q) (Leviathan et al. 2211.17192). Strict: a token with p = 0 never stands."""
     return wave.u * wave.q < wave.p
 
 
-RULES: Mapping[MethodCode, Callable[[Wave], Tensor]] = {
+RULES: Mapping[MethodCode, Callable[[Wave], Bools]] = {
     MethodCode.GREEDY: _greedy,
     MethodCode.STANDARD: _standard,
 }
-"""[n] bool, which tokens of a wave stand. Asked about whole waves, answers for requests of other methods are ignored."""
-
-_REDRAWS_RESIDUAL = (MethodCode.STANDARD,)
-"""Methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
+"""[n], which tokens of a wave stand. A rule is asked about whole waves; what it says of other methods' is ignored."""
 
 _ASKS_UNIFORM = (MethodCode.STANDARD,)
 """Methods whose accept test is a random one."""
+
+_REDRAWS_RESIDUAL = (MethodCode.STANDARD,)
+"""Methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
 
 
 def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats) -> Decision:
     """Decides which draft tokens stand.
 
     Only needed rows are asked for: row j of a request if its first j draft tokens stood, and the draft row beside it
-    where there is one to compare with. So the first bad row met is the smallest needed one that is bad.
+    where there is a token to compare. So the first bad row met is the smallest needed one that is bad.
 
     Args:
         batch: The step.
@@ -117,110 +125,90 @@ def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: 
     Returns:
         One line a request. A request with a bad row or a bad draft id accepts nothing and draws nothing.
     """
-    requests = len(batch.draft_lengths)
-    decision = Decision(
-        num_accepted=torch.zeros(requests, dtype=torch.int32),
-        status=torch.full((requests,), Status.OK, dtype=torch.int32),
-        bad_row=torch.full((requests,), -1, dtype=torch.int32),
-        draw_kind=torch.full((requests,), DrawKind.NOTHING, dtype=torch.int32),
-        scale=torch.ones(requests, dtype=torch.float64),
-    )
-    illegal = _with_illegal_id(batch)
-    decision.status[illegal] = Status.INVALID_DRAFT_TOKEN
-    methods = [MethodCode(code) for code in batch.method.unique().tolist()]
-    accept_uniform = _accept_uniforms(batch) if set(methods) & set(_ASKS_UNIFORM) else torch.empty(0)
-    residual = _is_any(batch.method, _REDRAWS_RESIDUAL)
+    rows = LazyRowStats.of(target_stats, batch.target, target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, draft_temperature(batch))
+    method, length = batch.method.numpy(), batch.draft_lengths.numpy()
+    first_row, first_place = batch.cu_num_logits.numpy().astype(np.int64), batch.cu_drafts.numpy().astype(np.int64)
+    token, draft_row = batch.draft_token_ids.numpy().astype(np.int64), batch.draft_row.numpy().astype(np.int64)
+    methods = [MethodCode(int(code)) for code in np.unique(method)]
+    accept_uniform = _accept_uniforms(batch) if set(methods) & set(_ASKS_UNIFORM) else np.empty(0)
+    own_law = np.where(batch.temperature.numpy() == 0, DrawKind.ARGMAX, DrawKind.TARGET)
+    on_rejection = np.where(np.isin(method, _REDRAWS_RESIDUAL), DrawKind.RESIDUAL, own_law)
 
-    alive = (~illegal).nonzero().squeeze(1)
+    illegal = _with_illegal_id(token, length)
+    num_accepted = np.zeros(len(length), np.int32)
+    status = np.where(illegal, Status.INVALID_DRAFT_TOKEN, Status.OK).astype(np.int32)
+    bad_row = np.full(len(length), -1, np.int32)
+    draw_kind = np.full(len(length), DrawKind.NOTHING, np.int32)
+
+    alive = (~illegal).nonzero()[0]
     j = 0
     while len(alive):
-        wave = _wave(batch, target_stats, draft_stats, alive, j, accept_uniform)
-        decision.status[alive[wave.bad]] = Status.INVALID_LOGITS
-        decision.bad_row[alive[wave.bad]] = j
-        decision.num_accepted[alive[wave.bad]] = 0
+        row = first_row[alive] + j
+        target = rows.totals(row)
+        bad, stands = target.bad.copy(), np.zeros(len(alive), np.bool_)
+        draw_kind[alive] = own_law[alive]
 
-        stands = torch.zeros(len(alive), dtype=torch.bool)
-        for method in methods if bool((wave.token >= 0).any()) else ():
-            stands |= (batch.method[alive] == method) & RULES[method](wave)
-        stands &= (wave.token >= 0) & (wave.token < batch.vocab_size) & ~wave.bad
+        drafted = (j < length[alive]).nonzero()[0]
+        drafted = drafted[token[first_place[alive[drafted]] + j] >= 0]
+        if len(drafted):
+            place = first_place[alive[drafted]] + j
+            wave = Wave(
+                batch, rows, draft_rows, row[drafted], target.at(drafted), place, token[place], draft_row[place], accept_uniform
+            )
+            for code in methods:
+                stands[drafted] |= (method[alive[drafted]] == code) & RULES[code](wave)
+            bad[drafted] |= wave.bad
+            stands[drafted] &= wave.token < batch.vocab_size
+            draw_kind[alive[drafted]] = on_rejection[alive[drafted]]
 
-        ends = ~stands & ~wave.bad
-        own_law = torch.where(batch.temperature[alive] == 0, int(DrawKind.ARGMAX), int(DrawKind.TARGET))
-        kind = torch.where((wave.token >= 0) & residual[alive], int(DrawKind.RESIDUAL), own_law)
-        decision.draw_kind[alive[ends]] = kind[ends].int()
-        alive = alive[stands]
+        failed = alive[bad]
+        if len(failed):
+            status[failed], bad_row[failed] = Status.INVALID_LOGITS, j
+            num_accepted[failed], draw_kind[failed] = 0, DrawKind.NOTHING
+        alive = alive[stands & ~bad]
         j += 1
-        decision.num_accepted[alive] = j
-    return decision
+        num_accepted[alive] = j
+
+    return Decision(
+        num_accepted=torch.from_numpy(num_accepted),
+        status=torch.from_numpy(status),
+        bad_row=torch.from_numpy(bad_row),
+        draw_kind=torch.from_numpy(draw_kind),
+        scale=torch.ones(len(length), dtype=torch.float64),
+    )
 
 
-def draft_column(batch: Batch, place: Tensor, token: Tensor) -> Tensor:
-    """[n] int64: which column of its draft row each token is; -1, or past the row's end, where there is none.
+def draft_column(batch: Batch, place: Ints, token: Ints) -> Ints:
+    """[n]: which column of its draft row each token is; -1, or past the row's end, where there is none.
 
     Args:
         batch: The step.
-        place: [n] int64 draft positions that have a draft row.
-        token: [n] int64 target ids.
+        place: [n] draft positions that have a draft row.
+        token: [n] target ids.
     """
-    column = token.clone()
-    which_map = batch.draft_map[place]
-    for m, inverse in enumerate(batch.inverse_maps):
-        at = which_map == m
+    if not batch.inverse_maps:
+        return token
+    column = token.copy()
+    which_map = batch.draft_map.numpy()[place]
+    for m, table in enumerate(batch.inverse_maps):
+        at, inverse = (which_map == m).nonzero()[0], table.numpy()
         mapped = (token[at] >= 0) & (token[at] < len(inverse))
-        column[at] = torch.where(mapped, inverse[token[at].clamp(0, len(inverse) - 1)].long(), -1)
+        column[at] = np.where(mapped, inverse[token[at].clip(0, len(inverse) - 1)], -1)
     return column
 
 
-def _wave(
-    batch: Batch,
-    target_stats: RowStats | LazyRowStats,
-    draft_stats: RowStats | LazyRowStats,
-    alive: Tensor,
-    j: int,
-    accept_uniform: Tensor,
-) -> Wave:
-    """Row j of the requests ``alive``, with all that the rules may read of it."""
-    row = batch.cu_num_logits[alive].long() + j
-    # At a bonus row the place is another request's, or past the end: clamped, and masked by the token.
-    drafted = j < batch.draft_lengths[alive]
-    place = torch.where(drafted, batch.cu_drafts[alive].long() + j, 0)
-    token = torch.full_like(place, -1)
-    token[drafted] = batch.draft_token_ids[place[drafted]].long()
-
-    stats = take(target_stats, row)
-    # Nothing was drawn at a placeholder, so nothing is compared with the draft row there.
-    reads_draft = token >= 0
-    reads_draft[token >= 0] = batch.draft_row[place[token >= 0]] >= 0
-    draft_row = batch.draft_row[place[reads_draft]].long()
-    drafts = take(draft_stats, draft_row)
-    return Wave(
-        batch=batch,
-        request=alive,
-        row=row,
-        place=place,
-        token=token,
-        stats=stats,
-        target=combine(stats.tile_max, stats.tile_sum, batch.temperature[alive]),
-        reads_draft=reads_draft,
-        draft=combine(drafts.tile_max, drafts.tile_sum, batch.draft_temperature[alive[reads_draft]]),
-        accept_uniform=accept_uniform,
-    )
-
-
-def _accept_uniforms(batch: Batch) -> Tensor:
-    """[D] float64: the uniform of the accept test at each draft position."""
+def _accept_uniforms(batch: Batch) -> Floats:
+    """[D]: the uniform of the accept test at each draft position."""
     request = torch.repeat_interleave(batch.draft_lengths.long())
     j = torch.arange(len(request)) - batch.cu_drafts.long()[request]
-    return uniform(batch.seed[request], batch.position[request] + j, Purpose.ACCEPT, j)
+    return uniform(batch.seed[request], batch.position[request] + j, Purpose.ACCEPT, j).numpy()
 
 
-def _with_illegal_id(batch: Batch) -> Tensor:
-    """[B] bool: requests with a draft id marked as outside its range."""
-    illegal = torch.zeros(len(batch.draft_lengths), dtype=torch.bool)
-    illegal[torch.repeat_interleave(batch.draft_lengths.long())[batch.draft_token_ids < -1]] = True
+def _with_illegal_id(token: Ints, length: NDArray[np.int32]) -> Bools:
+    """[B]: requests with a draft id marked as outside its range."""
+    illegal = np.zeros(len(length), np.bool_)
+    outside = token < -1
+    if outside.any():
+        illegal[np.repeat(np.arange(len(length)), length)[outside]] = True
     return illegal
-
-
-def _is_any(method: Tensor, codes: tuple[MethodCode, ...]) -> Tensor:
-    """[n] bool: whether the method is one of these."""
-    return torch.isin(method, torch.tensor(codes, dtype=method.dtype))
