@@ -30,8 +30,8 @@ from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
 from torch import Tensor
 
-_SPAN_TILES = max(1, CHUNK_ELEMENTS // 4 // TILE)
-"""Tiles of one row pair that a residual holds at once: a quarter of a chunk for p, and as much for q."""
+_SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
+"""Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
 
 
 class Scaled:
@@ -185,8 +185,8 @@ def draw(
     Returns:
         [B] int32; -1 for a request that failed.
     """
-    rows = LazyRowStats.of(target_stats, batch.target, target_temperature(batch))
-    draft_rows = LazyRowStats.of(draft_stats, batch.draft, draft_temperature(batch))
+    rows = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, lambda: draft_temperature(batch))
     kind, accepted = decision.draw_kind.numpy(), decision.num_accepted.numpy()
     row = batch.cu_num_logits.numpy()[:-1] + accepted.astype(np.int64)
     place = batch.cu_drafts.numpy()[:-1] + accepted.astype(np.int64)

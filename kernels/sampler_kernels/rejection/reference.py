@@ -104,11 +104,11 @@ RULES: Mapping[MethodCode, Callable[[Wave], Bools]] = {
 }
 """[n], which tokens of a wave stand. A rule is asked about whole waves; what it says of other methods' is ignored."""
 
-_ASKS_UNIFORM = (MethodCode.STANDARD,)
+_ASKS_UNIFORM = {MethodCode.STANDARD}
 """Methods whose accept test is a random one."""
 
-_REDRAWS_RESIDUAL = (MethodCode.STANDARD,)
-"""Methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
+_REDRAWS_RESIDUAL = np.array([code is MethodCode.STANDARD for code in MethodCode])
+"""By code, methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
 
 
 def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats) -> Decision:
@@ -125,15 +125,15 @@ def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: 
     Returns:
         One line a request. A request with a bad row or a bad draft id accepts nothing and draws nothing.
     """
-    rows = LazyRowStats.of(target_stats, batch.target, target_temperature(batch))
-    draft_rows = LazyRowStats.of(draft_stats, batch.draft, draft_temperature(batch))
+    rows = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, lambda: draft_temperature(batch))
     method, length = batch.method.numpy(), batch.draft_lengths.numpy()
     first_row, first_place = batch.cu_num_logits.numpy().astype(np.int64), batch.cu_drafts.numpy().astype(np.int64)
     token, draft_row = batch.draft_token_ids.numpy().astype(np.int64), batch.draft_row.numpy().astype(np.int64)
-    methods = [MethodCode(int(code)) for code in np.unique(method)]
-    accept_uniform = _accept_uniforms(batch) if set(methods) & set(_ASKS_UNIFORM) else np.empty(0)
+    methods = {MethodCode(code) for code in method.tolist()}
+    accept_uniform = _accept_uniforms(batch) if methods & _ASKS_UNIFORM else np.empty(0)
     own_law = np.where(batch.temperature.numpy() == 0, DrawKind.ARGMAX, DrawKind.TARGET)
-    on_rejection = np.where(np.isin(method, _REDRAWS_RESIDUAL), DrawKind.RESIDUAL, own_law)
+    on_rejection = np.where(_REDRAWS_RESIDUAL[method], DrawKind.RESIDUAL, own_law)
 
     illegal = _with_illegal_id(token, length)
     num_accepted = np.zeros(len(length), np.int32)
@@ -200,9 +200,11 @@ def draft_column(batch: Batch, place: Ints, token: Ints) -> Ints:
 
 def _accept_uniforms(batch: Batch) -> Floats:
     """[D]: the uniform of the accept test at each draft position."""
-    request = torch.repeat_interleave(batch.draft_lengths.long())
-    j = torch.arange(len(request)) - batch.cu_drafts.long()[request]
-    return uniform(batch.seed[request], batch.position[request] + j, Purpose.ACCEPT, j).numpy()
+    length, first = batch.draft_lengths.numpy(), batch.cu_drafts.numpy()
+    request = np.arange(len(length)).repeat(length)
+    j = np.arange(len(request)) - first[request]
+    position = batch.position.numpy()[request] + j
+    return uniform(*map(torch.from_numpy, (batch.seed.numpy()[request], position)), Purpose.ACCEPT, torch.from_numpy(j)).numpy()
 
 
 def _with_illegal_id(token: Ints, length: NDArray[np.int32]) -> Bools:

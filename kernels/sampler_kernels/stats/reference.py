@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,11 +13,12 @@ from numpy.typing import NDArray
 from sampler_kernels.elements import (
     Floats,
     Ints,
+    below_,
     chunks,
+    exp2_,
     inverse_temperature,
     load,
     load_at,
-    mass_,
     rows_at_once,
 )
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
@@ -27,6 +30,9 @@ _EMPTY_TILE = -80.0
 """A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
 below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
+
+_RAW = inverse_temperature(np.ones(1))
+"""What temperature 1 multiplies by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +69,8 @@ class LazyRowStats:
     Args:
         rows: R rows.
         temperature: [R] float64; 0 counts as 1.
-        raw: Whether sums at temperature 1 may be asked for.
+        raw: Whether sums at temperature 1 are wanted too. They come out of the same pass, since a row that is asked
+            for will be emitted from, and its logprobs then need them.
     """
 
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
@@ -73,50 +80,39 @@ class LazyRowStats:
         self._inverse = inverse_temperature(self.temperature)
         count = len(rows)
         width = max(1, rows.max_width)  # a table without rows still has a shape
+        self._has_raw = raw
         self._known = np.zeros(count, np.bool_)
-        self._raw_known = np.zeros(count if raw else 0, np.bool_)
         self._tile_max = np.empty((count, num_tiles(width)), np.float32)
         self._tile_sum = np.empty((count, num_tiles(width)), np.float32)
         self._raw_sum = np.empty((count if raw else 0, num_tiles(width)), np.float32)
         self._group_max = np.empty((count, num_groups(width)), np.float32)
 
     @classmethod
-    def of(cls, stats: RowStats | LazyRowStats, rows: RowTable, temperature: Tensor) -> LazyRowStats:
+    def of(cls, stats: RowStats | LazyRowStats, rows: RowTable, temperature: Callable[[], Tensor]) -> LazyRowStats:
         """The same interface over statistics that another backend computed, all at once; lazy ones as they are.
 
         Args:
             stats: Of the R rows.
             rows: R rows.
-            temperature: [R] float64, what the rows were computed at.
+            temperature: Gives [R] float64, what the rows were computed at.
         """
         if isinstance(stats, LazyRowStats):
             return stats
-        self = cls(rows, temperature, raw=stats.tile_raw_sum is not None)
+        self = cls(rows, temperature(), raw=stats.tile_raw_sum is not None)
         self._known[:] = True
-        self._raw_known[:] = True
         self._tile_max, self._tile_sum = stats.tile_max.numpy(), stats.tile_sum.numpy()
         self._group_max = stats.group_max.numpy()
         if stats.tile_raw_sum is not None:
             self._raw_sum = stats.tile_raw_sum.numpy()
         return self
 
-    def take(self, which: Ints, *, raw: bool = False) -> RowStats:
-        """Everything about some rows.
-
-        Args:
-            which: [n] distinct row numbers.
-            raw: Whether ``tile_raw_sum`` is wanted: another pass over the rows whose temperature is not 1.
-
-        Returns:
-            Of n rows, in the order asked for.
-        """
+    def take(self, which: Ints) -> RowStats:
+        """Everything about some rows, [n] distinct row numbers, in the order asked for."""
         self._compute(which)
-        if raw:
-            self._compute_raw(which)
         return RowStats(
             tile_max=torch.from_numpy(self._tile_max[which]),
             tile_sum=torch.from_numpy(self._tile_sum[which]),
-            tile_raw_sum=torch.from_numpy(self._raw_sum[which]) if raw else None,
+            tile_raw_sum=torch.from_numpy(self._raw_sum[which]) if self._has_raw else None,
             tile_argmax=torch.from_numpy(self._tile_argmax(which)),
             group_max=torch.from_numpy(self._group_max[which]),
         )
@@ -128,7 +124,8 @@ class LazyRowStats:
 
     def raw_totals(self, which: Ints) -> RowTotals:
         """Of some rows, at temperature 1."""
-        self._compute_raw(which)
+        assert self._has_raw, "sums at temperature 1 were not asked for"
+        self._compute(which)
         return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
 
     def group_max(self, which: Ints) -> NDArray[np.float32]:
@@ -143,37 +140,30 @@ class LazyRowStats:
         return self._first_of_group(which, first[:, None])[:, 0]
 
     def _compute(self, which: Ints) -> None:
-        """Fills in what is missing of the rows ``which``, all but the raw sums."""
-        which = which[~self._known[which]]
-        for span, part in self._spans(which):
+        """Fills in what is missing of the rows ``which``."""
+        known = self._known[which]
+        if known.all():
+            return
+        for span, part in self._spans(which[~known]):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
                 tile = span.load(self.rows, row, buffer)
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
                 tile_max = group_max.amax(-1)
-                mass_(tile, tile_max[:, :, None], self._inverse[row][:, None, None])
+                below_(tile, tile_max[:, :, None])
+                inverse = self._inverse[row][:, None, None]
+                if self._has_raw and (inverse != _RAW).any():
+                    _put(self._raw_sum, row, _raw_sum(tile), 0.0)
+                tile_sum = exp2_(tile.mul_(inverse)).sum(-1).numpy()
+                _put(self._tile_sum, row, tile_sum, 0.0)
+                if self._has_raw and (inverse == _RAW).all():
+                    _put(self._raw_sum, row, tile_sum, 0.0)
                 known_max = tile_max.numpy()
                 known_max[known_max == math.inf] = math.nan  # as bad, and NaN survives every later maximum
                 _put(self._tile_max, row, known_max, -math.inf)
-                _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
                 groups = group_max.view(len(row), -1)[:, : num_groups(span.width)]
                 _put(self._group_max, row, groups.numpy(), -math.inf)
         self._known[which] = True
-
-    def _compute_raw(self, which: Ints) -> None:
-        """Fills in what is missing of the raw sums of the rows ``which``."""
-        self._compute(which)
-        which = which[~self._raw_known[which]]
-        same = self.temperature[which] == 1
-        self._raw_sum[which[same]] = self._tile_sum[which[same]]
-        inverse = inverse_temperature(np.ones(1))
-        for span, part in self._spans(which[~same]):
-            buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
-            for row in chunks(part, span.padded):
-                tile = span.load(self.rows, row, buffer)
-                mass_(tile, torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None], inverse)
-                _put(self._raw_sum, row, tile.sum(-1).numpy(), 0.0)
-        self._raw_known[which] = True
 
     def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
         """``which`` split by row width, each with the way rows of this width are cut up."""
@@ -213,6 +203,7 @@ class _Span:
     tile: int
 
     @staticmethod
+    @cache
     def of(width: int) -> _Span:
         group = min(width, GROUP)
         return _Span(width, group, min(-(-width // group) * group, TILE))
@@ -231,6 +222,22 @@ class _Span:
         return load(rows, which, 0, self.padded, out=buffer[: len(which)]).view(len(which), self.tiles, self.tile)
 
 
+def _raw_sum(below: Tensor) -> NDArray[np.float32]:
+    """[n, tiles]: sums of exp(x - maximum), at temperature 1.
+
+    Args:
+        below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
+    """
+    lines = below.view(-1, below.shape[2])
+    out = np.empty(len(lines), np.float32)
+    at_once = max(1, rows_at_once(below.shape[2]) // 2)
+    copy = torch.empty((min(at_once, len(lines)), below.shape[2]))
+    for start in range(0, len(lines), at_once):
+        part = lines[start : start + at_once]
+        out[start : start + at_once] = exp2_(torch.mul(part, _RAW, out=copy[: len(part)])).sum(-1).numpy()
+    return out.reshape(below.shape[:2])
+
+
 def _put(into: NDArray[np.float32], row: Ints, values: NDArray[np.float32], fill: float) -> None:
     """Writes lines of ``into``, which are as wide as the table's widest row needs."""
     width = values.shape[1]
@@ -247,7 +254,7 @@ def stats(rows: RowTable, temperature: Tensor, *, raw: bool) -> RowStats:
         temperature: [R] float64; 0 counts as 1.
         raw: Whether sums at temperature 1 are wanted too.
     """
-    return LazyRowStats(rows, temperature, raw=raw).take(np.arange(len(rows)), raw=raw)
+    return LazyRowStats(rows, temperature, raw=raw).take(np.arange(len(rows)))
 
 
 def combine(tile_max: NDArray[np.float32], tile_sum: NDArray[np.float32], temperature: Floats) -> RowTotals:

@@ -40,7 +40,7 @@ def topk_logprobs(
     Returns:
         Row by row. Rows without a token hold NaN, rank 0 and id -1. An entry of -inf has no place among the largest.
     """
-    rows, vocab = LazyRowStats.of(target_stats, batch.target, target_temperature(batch)), batch.vocab_size
+    rows, vocab = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch)), batch.vocab_size
     count, wanted = len(batch.target), 0 if chosen_ids is None else chosen_ids.shape[1]
     values, rank = np.full(count, math.nan, np.float32), np.zeros(count, np.int32)
     top_ids, top_values = np.full((count, top_n), -1, np.int32), np.full((count, top_n), math.nan, np.float32)
