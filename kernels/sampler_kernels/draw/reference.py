@@ -156,10 +156,10 @@ class DraftResidual(Target):
     def _draft_logits(self, at: Ints, start: int, stop: int) -> Tensor:
         """[m, stop - start] float32: the draft rows' logits of the target ids ``start:stop``."""
         row, which_map = self._q.which[at], self._map[at]
-        if (which_map < 0).all():
+        if not self._inverse_maps:
             return load(self._q.rows, row, start, stop)
         out = torch.empty((len(at), stop - start))
-        for m in np.unique(which_map):
+        for m in set(which_map.tolist()):
             some = (which_map == m).nonzero()[0]
             if m < 0:
                 out[some] = load(self._q.rows, row[some], start, stop)
@@ -199,8 +199,8 @@ def draw(
     random = ((kind == DrawKind.TARGET) | (kind == DrawKind.RESIDUAL)).nonzero()[0]
     if len(random):
         u = np.empty(len(row))
-        position = batch.position[random] + decision.num_accepted[random]
-        u[random] = uniform(batch.seed[random], position, Purpose.DRAW, torch.zeros_like(position)).numpy()
+        position = batch.position.numpy()[random] + accepted[random]
+        u[random] = uniform(batch.seed.numpy()[random], position, Purpose.DRAW, 0)
 
         residual = random[kind[random] == DrawKind.RESIDUAL]
         beside_row = batch.draft_row.numpy()[place[residual]] >= 0
@@ -257,9 +257,9 @@ def _first_above(masses: NDArray[Any], threshold: Floats) -> tuple[Ints, Floats]
 
 def _by_tile(tile: Ints, wanted: NDArray[np.bool_], vocab_size: int) -> Iterator[tuple[int, Ints]]:
     """The wanted of n requests by their tile, in runs that are worked on together: (tile, places among the n)."""
-    for t in np.unique(tile[wanted]):
+    for t in set(tile[wanted].tolist()):
         for at in chunks((wanted & (tile == t)).nonzero()[0], min(vocab_size, TILE)):
-            yield int(t), at
+            yield t, at
 
 
 def _columns(tile: int, vocab_size: int) -> tuple[int, int]:

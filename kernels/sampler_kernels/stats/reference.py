@@ -78,6 +78,7 @@ class LazyRowStats:
         given = temperature.double().numpy()
         self.temperature: Floats = np.where(given == 0, 1.0, given)
         self._inverse = inverse_temperature(self.temperature)
+        self._is_raw = self.temperature == 1
         count = len(rows)
         width = max(1, rows.max_width)  # a table without rows still has a shape
         self._has_raw = raw
@@ -151,12 +152,12 @@ class LazyRowStats:
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
                 tile_max = group_max.amax(-1)
                 below_(tile, tile_max[:, :, None])
-                inverse = self._inverse[row][:, None, None]
-                if self._has_raw and (inverse != _RAW).any():
+                tile_is_raw = bool(self._is_raw[row].all())
+                if self._has_raw and not tile_is_raw:
                     _put(self._raw_sum, row, _raw_sum(tile), 0.0)
-                tile_sum = exp2_(tile.mul_(inverse)).sum(-1).numpy()
+                tile_sum = exp2_(tile.mul_(self._inverse[row][:, None, None])).sum(-1).numpy()
                 _put(self._tile_sum, row, tile_sum, 0.0)
-                if self._has_raw and (inverse == _RAW).all():
+                if self._has_raw and tile_is_raw:
                     _put(self._raw_sum, row, tile_sum, 0.0)
                 known_max = tile_max.numpy()
                 known_max[known_max == math.inf] = math.nan  # as bad, and NaN survives every later maximum

@@ -92,8 +92,8 @@ def _largest(
     taken = min(n, n_groups * min(GROUP, vocab))
     ids, logits = np.empty((len(row), taken), np.int64), np.empty((len(row), taken), np.float32)
     for at in chunks(np.arange(len(row)), n_groups * GROUP):
-        group_key = order_key(torch.from_numpy(group_max[at]), torch.arange(group_max.shape[1]))
-        groups = id_of_key(group_key.topk(n_groups, sorted=False).values).numpy()
+        order = torch.from_numpy(group_max[at]).sort(descending=True, stable=True)
+        groups = order.indices[:, :n_groups].numpy()
         candidate = _members(groups, vocab).reshape(len(at), -1)
         logit = load_at(rows, row[at], candidate)
         largest = order_key(logit, torch.from_numpy(candidate)).topk(taken)
