@@ -33,9 +33,7 @@ def test_uniform_is_the_counter_s(purpose: Purpose) -> None:
     seeds = [0, 1, 2**32, 2**63, 2**64 - 1, *(int(x) for x in rng.integers(0, 2**63, 20))]
     positions = [0, 2**32 - 1, 2**64 - 1, 2**63, 7, *(int(x) for x in rng.integers(0, 2**63, 20))]
     s = rng.integers(0, 129, len(seeds))
-    got = uniform(
-        np.array([signed(x) for x in seeds]), np.array([signed(x) for x in positions]), purpose, s
-    )
+    got = uniform(np.array([signed(x) for x in seeds]), np.array([signed(x) for x in positions]), purpose, s)
     want = [true_uniform(a, b, purpose, int(c)) for a, b, c in zip(seeds, positions, s, strict=True)]
     assert got.tolist() == want
 

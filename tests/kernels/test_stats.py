@@ -119,7 +119,10 @@ def test_rows_of_several_widths() -> None:
     assert torch.equal(got.group_max[1, :2], alone.group_max[0])
     assert got.group_max[1, 2:].eq(-torch.inf).all()
     assert got.tile_max[1, 1] == -torch.inf
-    assert_equal(stats(one_block(wide[:1]), temperature[2:], raw=True), LazyRowStats(table, temperature, raw=True).take(np.array([2])))
+    assert_equal(
+        stats(one_block(wide[:1]), temperature[2:], raw=True),
+        LazyRowStats(table, temperature, raw=True).take(np.array([2])),
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
