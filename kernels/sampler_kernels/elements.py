@@ -14,8 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sampler_kernels.rows import RowTable
 from torch import Tensor
+
+from sampler_kernels.rows import RowTable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -58,7 +59,7 @@ def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:
 
 
 def below_(logits: Tensor, maximum: Tensor) -> Tensor:
-    """x - maximum in float32, in place.
+    """The distance x - maximum below the maximum, float32, in place.
 
     Args:
         logits: float32.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.draw.reference import _first_above, draw
 from sampler_kernels.layout import TILE
 from sampler_kernels.outcome import Decision, DrawKind
 from sampler_kernels.rejection.reference import rejection
-
 from tests.kernels.steps import Request, lazy_stats, make_batch, run, true_request, true_softmax, true_uniform
 
 INF = float("inf")
@@ -80,7 +80,7 @@ def redrawn(batch: Batch) -> Decision:
 
 @pytest.mark.parametrize("with_draft", [False, True])
 def test_residual_without_mass_falls_back_to_p(with_draft: bool) -> None:
-    """p = q leaves nothing over, and a point mass on the only possible token neither."""
+    """Where p = q nothing is left over, and beside a point mass on the only possible token neither."""
     if with_draft:
         target = torch.randn((2, 5000), generator=torch.Generator().manual_seed(0))
         draft = target[:1].clone()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
+
 from sampler_kernels.flatten.reference import flatten
 from sampler_kernels.outcome import Decision, DrawKind
 from sampler_kernels.result import Status
-
 from tests.kernels.steps import Request, make_batch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sampler_kernels.philox.reference import Purpose, philox4x32, uniform
 
+from sampler_kernels.philox.reference import Purpose, philox4x32, uniform
 from tests.kernels.steps import signed, true_uniform
 
 KNOWN = [

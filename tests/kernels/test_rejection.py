@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.outcome import DrawKind
 from sampler_kernels.rejection.reference import rejection
 from sampler_kernels.result import Status
-from torch import Tensor
-
 from tests.kernels.steps import Request, lazy_stats, make_batch, run, true_softmax, true_uniform
 
 NAN, INF = float("nan"), float("inf")
@@ -164,7 +164,7 @@ def test_marked_ids_fail_their_request_alone() -> None:
 
 @pytest.mark.parametrize(("p", "q"), [(1 / 3, 2 / 3), (0.9, 0.2)])
 def test_expected_accepted_tokens(p: float, q: float) -> None:
-    """Two tokens, k = 2: each stands with a = min(p, q) + min(1 - p, 1 - q), so a + a^2 are expected; 10/9 for 1/3, 2/3."""
+    """Two tokens, k = 2: each stands with probability a = min(p, q) + min(1 - p, 1 - q), so a + a^2 are expected."""
     a = min(p, q) + min(1 - p, 1 - q)
     n = 40_000
     target, draft = logits([p, 1 - p]).repeat(n * 3, 1), logits([q, 1 - q]).repeat(n * 2, 1)

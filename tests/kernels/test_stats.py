@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import LOGIT_DTYPES, RowTable
 from sampler_kernels.stats.reference import LazyRowStats, combine, stats
-from torch import Tensor
 
 WIDTHS = [1, 3, 127, 128, 129, 4095, 4096, 4097, 8193, 151_936]
 FIELDS = ("tile_max", "tile_sum", "tile_raw_sum", "tile_argmax", "group_max")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.random import Generator
 
-from tests.kernels.steps import Outcome, Request, run, run_batch, make_batch, true_request
+from tests.kernels.steps import Outcome, Request, make_batch, run, run_batch, true_request
 
 WIDTHS = [1, 2, 3, 16, 127, 128, 129, 1000, 4095, 4096, 4097, 8193, 20_000]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -99,7 +99,7 @@ def test_a_request_alone_and_in_any_batch(width: int, dtype: torch.dtype) -> Non
 
 
 def test_ragged_mixture() -> None:
-    """k = 3, 0, 1 at temperatures 0, 0.7 and 1, each as alone."""
+    """Draft lengths 3, 0, 1 at temperatures 0, 0.7 and 1, each as alone."""
     rng = np.random.default_rng(1)
     requests = []
     for k, temperature in ((3, 0.0), (0, 0.7), (1, 1.0)):
@@ -122,7 +122,7 @@ def test_inputs_are_not_written_to() -> None:
 
 
 def test_many_narrow_requests_are_not_walked_one_by_one() -> None:
-    """A law's worth of requests must not cost a loop over them: 50,000 of V = 16 take seconds even on a busy machine."""
+    """A law's worth of requests must not cost a loop over them: 50,000 of V = 16."""
     n = 50_000
     row = torch.randn((4, 16), generator=torch.Generator().manual_seed(0))
     one = make_batch([Request(row, [1, 2, 3], row[:3].flip(1))])

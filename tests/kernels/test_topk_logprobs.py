@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+
 from sampler_kernels.outcome import TopLogprobs
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.topk_logprobs.reference import topk_logprobs
-from torch import Tensor
-
 from tests.kernels.steps import Request, lazy_stats, make_batch
 
 INF = float("inf")

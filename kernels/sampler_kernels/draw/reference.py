@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.elements import (
     CHUNK_ELEMENTS,
@@ -28,7 +30,6 @@ from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
-from torch import Tensor
 
 _SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
 """Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
@@ -99,8 +100,10 @@ class PointResidual(Target):
         self._vocab_size = vocab_size
 
     def tile_masses(self) -> Floats:
-        """As of the target, but for the tile of the rejected token, which is summed anew: subtracting the token's
-        mass would leave nothing but rounding where it holds nearly all."""
+        """As of the target, but for the tile of the rejected token, which is summed anew.
+
+        Subtracting the token's mass would leave nothing but rounding where it holds nearly all.
+        """
         masses = super().tile_masses().copy()
         for t, at in _by_tile(self._rejected // TILE, self._rejected < self._vocab_size, self._vocab_size):
             masses[at, t] = self.masses(at, *_columns(t, self._vocab_size)).sum(-1).numpy()

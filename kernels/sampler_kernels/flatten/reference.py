@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.outcome import Decision
 from sampler_kernels.result import Status
-from torch import Tensor
 
 
 def flatten(batch: Batch, decision: Decision, tokens: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.elements import Floats, Ints
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
@@ -124,7 +125,7 @@ class Wave:
 
 def _greedy(wave: Wave) -> Bools:
     """Stands if it is the argmax."""
-    return wave.token == wave.rows.argmax(wave.row)
+    return np.equal(wave.token, wave.rows.argmax(wave.row))
 
 
 def _standard(wave: Wave) -> Bools:

@@ -10,6 +10,8 @@ from functools import cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.elements import (
     Floats,
     Ints,
@@ -24,11 +26,10 @@ from sampler_kernels.elements import (
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
-from torch import Tensor
 
 _EMPTY_TILE = -80.0
-"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
-below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
+"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
+far below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
 
 _RAW = inverse_temperature(np.ones(1))
@@ -269,8 +270,8 @@ def combine(tile_max: NDArray[np.float32], tile_sum: NDArray[np.float32], temper
     maximum = tile_max.max(1)
     # The smallest finite number stands in for -inf, so that what lies below it is -inf and not NaN.
     floor = np.maximum(maximum, np.finfo(np.float32).min).astype(np.float64)
-    below = (tile_max - floor[:, None]) / temperature[:, None]
-    masses = tile_sum * np.where(below < _EMPTY_TILE, 0.0, np.exp(below))
+    below = (tile_max.astype(np.float64) - floor[:, None]) / temperature[:, None]
+    masses: Floats = tile_sum.astype(np.float64) * np.where(below < _EMPTY_TILE, 0.0, np.exp(below))
     # A running sum adds tile after tile, however many rows there are.
     return RowTotals(maximum, masses.cumsum(1)[:, -1], masses, ~np.isfinite(maximum))
 

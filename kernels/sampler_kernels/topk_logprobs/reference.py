@@ -7,6 +7,8 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.elements import Floats, Ints, chunks, id_of_key, load_at, order_key
 from sampler_kernels.layout import GROUP
@@ -14,7 +16,6 @@ from sampler_kernels.outcome import RowStats, TopLogprobs
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import target_temperature
-from torch import Tensor
 
 
 def topk_logprobs(
@@ -49,7 +50,7 @@ def topk_logprobs(
     row = (emitted.numpy() >= 0).nonzero()[0]
     if len(row):
         totals = rows.raw_totals(row)
-        log_sum_exp = totals.maximum + np.log(totals.total)
+        log_sum_exp = totals.maximum.astype(np.float64) + np.log(totals.total)
         logit = load_at(batch.target, row, emitted.numpy()[row].astype(np.int64)).numpy()
         values[row] = logit - log_sum_exp
         if ranks:
