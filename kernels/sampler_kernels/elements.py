@@ -15,10 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.layout import GROUP
 from sampler_kernels.rows import RowTable
 from sampler_kernels.views import process_elements, process_spans
-from torch import Tensor
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,11 +28,12 @@ CHUNK_ELEMENTS = 1 << 17
 """Elements worked on at once. A row of a large vocabulary fills it alone; rows of a small one share it. Half a MiB of
 float32, so that the passes over a chunk stay in the cache. Never changes a result: no number of a row depends on it."""
 
-_SERIAL_ELEMENTS = 1 << 15
-"""torch never splits an elementwise operation of this size among threads."""
+_SHARED_ELEMENTS = 1 << 16
+"""An elementwise operation of this size is shared by at most two threads, half and half (torch gives each at least
+2^15 elements), so that where a thread's part ends never depends on how many threads there are."""
 
-_VECTOR_ELEMENTS = 32
-"""A multiple of what torch's vectorised loops take at a time."""
+_WHOLE_VECTORS = 64
+"""A multiple of what torch's vectorised loops take at a time, twice, so that halves are whole too."""
 
 _NOTHING = float("-inf")
 _FLOAT32 = torch.finfo(torch.float32)
@@ -42,36 +44,53 @@ def inverse_temperature(temperature: Floats) -> Tensor:
 
     Kept above zero, since -inf times 0 would be NaN.
     """
-    return torch.from_numpy(1 / (temperature * np.log(2))).clamp(min=_FLOAT32.tiny, max=_FLOAT32.max).float()
+    return torch.from_numpy((1 / (temperature * np.log(2))).clip(_FLOAT32.tiny, _FLOAT32.max).astype(np.float32))
 
 
 def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:
     """exp((x - maximum) / T) in float32, in place: the element's mass relative to the maximum.
 
-    As a power of two, which costs torch a quarter of what an exp does and is rounded as well. Its result for a number
-    must not depend on the numbers around it, but torch's vectorised exp2 and the scalar one that it leaves the end of
-    an array to differ in the last bit, and where an array ends depends on how many threads share it. So the array is
-    cut into pieces that one thread takes, and its end is filled up to whole vectors.
-
     Args:
         logits: float32, contiguous, as :func:`load` gives it.
-        maximum: float32, broadcasts against ``logits``. Where it is -inf nothing has mass; the smallest finite number
-            stands in for it, so that -inf stays -inf instead of becoming NaN.
-        inverse: :func:`inverse_temperature` of the row, broadcasts likewise.
+        maximum: As :func:`below_` takes it.
+        inverse: :func:`inverse_temperature` of the row, broadcasts against ``logits``.
 
     Returns:
         ``logits``.
     """
-    logits.sub_(maximum.clamp(min=_FLOAT32.min)).mul_(inverse)
-    flat = logits.view(-1)
-    whole = len(flat) // _VECTOR_ELEMENTS * _VECTOR_ELEMENTS
-    for piece in flat[:whole].split(_SERIAL_ELEMENTS):
-        piece.exp2_()
+    return exp2_(below_(logits, maximum).mul_(inverse))
+
+
+def below_(logits: Tensor, maximum: Tensor) -> Tensor:
+    """The distance x - maximum below the maximum, float32, in place.
+
+    Args:
+        logits: float32.
+        maximum: float32, broadcasts against ``logits``. Where it is -inf nothing has mass; the smallest finite number
+            stands in for it, so that -inf stays -inf instead of becoming NaN.
+    """
+    return logits.sub_(maximum.clamp(min=_FLOAT32.min))
+
+
+def exp2_(exponent: Tensor) -> Tensor:
+    """2 to the power of each element, in place. It costs torch a quarter of what an exp does, and rounds as well.
+
+    The result for a number must not depend on the numbers around it. But torch's vectorised exp2 and the scalar one
+    that it leaves the end of an array to differ in the last bit, and an array has as many ends as threads share it. So
+    it is cut into pieces whose ends are known, and the last end is filled up to whole vectors.
+
+    Args:
+        exponent: float32, contiguous.
+    """
+    flat = exponent.view(-1)
+    whole = len(flat) // _WHOLE_VECTORS * _WHOLE_VECTORS
+    for start in range(0, whole, _SHARED_ELEMENTS):
+        flat[start : min(start + _SHARED_ELEMENTS, whole)].exp2_()
     if whole < len(flat):
-        end = torch.zeros(_VECTOR_ELEMENTS)
+        end = torch.zeros(_WHOLE_VECTORS)
         end[: len(flat) - whole] = flat[whole:]
         flat[whole:] = end.exp2_()[: len(flat) - whole]
-    return logits
+    return exponent
 
 
 def load(rows: RowTable, which: Ints, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
@@ -114,15 +133,7 @@ def load_at(rows: RowTable, which: Ints, columns: Ints) -> Tensor:
     Returns:
         float32, shape of ``columns``.
     """
-    out = torch.empty(columns.shape)
-    for block, at, index in _by_block(rows, which):
-        wanted, width = columns[at], block.shape[1]
-        row = torch.from_numpy(index)
-        taken = block[row if wanted.ndim == 1 else row[:, None], torch.from_numpy(wanted.clip(0, width - 1))]
-        out[at] = taken.float()
-        unknown = (wanted < 0) | (wanted >= width)
-        if unknown.any():
-            out[at] = out[at].masked_fill(torch.from_numpy(unknown), _NOTHING)
+    out = _raw_at(rows, which, columns)
     if rows.processing is not None and len(which):
         process_elements(rows.processing, which, columns, out)
     return out
@@ -134,20 +145,38 @@ def load_groups(rows: RowTable, which: Ints, group: Ints) -> Tensor:
     Args:
         rows: The table.
         which: [m] row numbers.
-        group: [m] groups within the row, whose ids are :func:`members`.
+        group: [m] or [m, g] groups of each row, whose ids are :func:`members`.
 
     Returns:
-        [m, min(GROUP, widest row)] float32; -inf past a row's end.
+        float32, shape of ``group`` and min(GROUP, widest row) more columns; -inf past a row's end.
     """
-    out = load_at(rows.raw, which, members(group, rows.max_width))
+    columns = members(group, rows.max_width)
+    out = _raw_at(rows, which, columns.reshape(len(which), -1)).view(columns.shape)
     if rows.processing is not None and len(which):
-        process_spans(rows.processing, which, group * GROUP, out)
+        row = which if group.ndim == 1 else which.repeat(group.shape[1])
+        process_spans(rows.processing, row, group.reshape(-1) * GROUP, out.view(-1, columns.shape[-1]))
     return out
 
 
 def members(group: Ints, width: int) -> Ints:
     """Ids of each group of a row, along a new last dimension; those past the row's end read as -inf."""
     return group[..., None] * GROUP + np.arange(min(GROUP, width))
+
+
+def _raw_at(rows: RowTable, which: Ints, columns: Ints) -> Tensor:
+    """:func:`load_at` of the rows as the client gave them."""
+    out = torch.empty(columns.shape)
+    for block, at, index in _by_block(rows, which):
+        wanted, width = columns[at], block.shape[1]
+        row = torch.from_numpy(index if wanted.ndim == 1 else index[:, None])
+        inside = wanted.size == 0 or (wanted.min() >= 0 and wanted.max() < width)
+        taken = block[row, torch.from_numpy(wanted if inside else wanted.clip(0, width - 1))].float()
+        if not inside:
+            taken.masked_fill_(torch.from_numpy((wanted < 0) | (wanted >= width)), _NOTHING)
+        if isinstance(at, slice):
+            return taken
+        out[at] = taken
+    return out
 
 
 def order_key(values: Tensor, ids: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.elements import (
     CHUNK_ELEMENTS,
@@ -28,10 +30,9 @@ from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
-from torch import Tensor
 
-_SPAN_TILES = max(1, CHUNK_ELEMENTS // 4 // TILE)
-"""Tiles of one row pair that a residual holds at once: a quarter of a chunk for p, and as much for q."""
+_SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
+"""Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
 
 
 class Scaled:
@@ -99,8 +100,10 @@ class PointResidual(Target):
         self._vocab_size = vocab_size
 
     def tile_masses(self) -> Floats:
-        """As of the target, but for the tile of the rejected token, which is summed anew: subtracting the token's
-        mass would leave nothing but rounding where it holds nearly all."""
+        """As of the target, but for the tile of the rejected token, which is summed anew.
+
+        Subtracting the token's mass would leave nothing but rounding where it holds nearly all.
+        """
         masses = super().tile_masses().copy()
         for t, at in _by_tile(self._rejected // TILE, self._rejected < self._vocab_size, self._vocab_size):
             masses[at, t] = self.masses(at, *_columns(t, self._vocab_size)).sum(-1).numpy()
@@ -156,10 +159,10 @@ class DraftResidual(Target):
     def _draft_logits(self, at: Ints, start: int, stop: int) -> Tensor:
         """[m, stop - start] float32: the draft rows' logits of the target ids ``start:stop``."""
         row, which_map = self._q.which[at], self._map[at]
-        if (which_map < 0).all():
+        if not self._inverse_maps:
             return load(self._q.rows, row, start, stop)
         out = torch.empty((len(at), stop - start))
-        for m in np.unique(which_map):
+        for m in set(which_map.tolist()):
             some = (which_map == m).nonzero()[0]
             if m < 0:
                 out[some] = load(self._q.rows, row[some], start, stop)
@@ -185,8 +188,8 @@ def draw(
     Returns:
         [B] int32; -1 for a request that failed.
     """
-    rows = LazyRowStats.of(target_stats, batch.target, target_temperature(batch))
-    draft_rows = LazyRowStats.of(draft_stats, batch.draft, draft_temperature(batch))
+    rows = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, lambda: draft_temperature(batch))
     kind, accepted = decision.draw_kind.numpy(), decision.num_accepted.numpy()
     row = batch.cu_num_logits.numpy()[:-1] + accepted.astype(np.int64)
     place = batch.cu_drafts.numpy()[:-1] + accepted.astype(np.int64)
@@ -199,8 +202,8 @@ def draw(
     random = ((kind == DrawKind.TARGET) | (kind == DrawKind.RESIDUAL)).nonzero()[0]
     if len(random):
         u = np.empty(len(row))
-        position = batch.position[random] + decision.num_accepted[random]
-        u[random] = uniform(batch.seed[random], position, Purpose.DRAW, torch.zeros_like(position)).numpy()
+        position = batch.position.numpy()[random] + accepted[random]
+        u[random] = uniform(batch.seed.numpy()[random], position, Purpose.DRAW, 0)
 
         residual = random[kind[random] == DrawKind.RESIDUAL]
         beside_row = batch.draft_row.numpy()[place[residual]] >= 0
@@ -257,9 +260,9 @@ def _first_above(masses: NDArray[Any], threshold: Floats) -> tuple[Ints, Floats]
 
 def _by_tile(tile: Ints, wanted: NDArray[np.bool_], vocab_size: int) -> Iterator[tuple[int, Ints]]:
     """The wanted of n requests by their tile, in runs that are worked on together: (tile, places among the n)."""
-    for t in np.unique(tile[wanted]):
+    for t in set(tile[wanted].tolist()):
         for at in chunks((wanted & (tile == t)).nonzero()[0], min(vocab_size, TILE)):
-            yield int(t), at
+            yield t, at
 
 
 def _columns(tile: int, vocab_size: int) -> tuple[int, int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import enum
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _MASK = np.uint64(0xFFFFFFFF)
@@ -29,7 +28,7 @@ class Purpose(enum.IntEnum):
     """The draft side's own draw; the service never uses it, clients may."""
 
 
-def philox4x32(counter: Words, key: Words) -> Words:
+def philox4x32(counter: Words, key: Words) -> tuple[Words, Words, Words, Words]:
     """Ten rounds on each of n counters.
 
     Args:
@@ -37,7 +36,7 @@ def philox4x32(counter: Words, key: Words) -> Words:
         key: [2, n] uint64, likewise.
 
     Returns:
-        [4, n] uint64, words likewise.
+        The four words, [n] uint64 each.
     """
     # A round multiplies words 0 and 2, and mixes each product's high half into word 3 or 1. Kept as two pairs, words
     # 2 and 0 in `even`, words 3 and 1 in `odd`, so that a round is five operations on [2, n].
@@ -45,24 +44,24 @@ def philox4x32(counter: Words, key: Words) -> Words:
     for round_key in (key[::-1] + _WEYL * _ROUND) & _MASK:
         product = even * _MULTIPLIERS
         even, odd = (product >> _HALF)[::-1] ^ odd ^ round_key, (product & _MASK)[::-1]
-    return np.stack([even[1], odd[1], even[0], odd[0]])
+    return even[1], odd[1], even[0], odd[0]
 
 
-def uniform(seed: Tensor, position: Tensor, purpose: Purpose, s: Tensor) -> Tensor:
+def uniform(seed: Ints, position: Ints, purpose: Purpose, s: Ints | int) -> NDArray[np.float64]:
     """One uniform for each decision: key = seed, counter = (position, purpose, s).
 
     Args:
-        seed: [n] int64, the bits of the unsigned seed.
-        position: [n] int64, the bits of the unsigned position of the token that the row predicts.
+        seed: [n], the bits of the unsigned seed.
+        position: [n], the bits of the unsigned position of the token that the row predicts.
         purpose: Which kind of decision.
-        s: [n] int64, the row's index in its step for ACCEPT and DRAFT, 0 for DRAW.
+        s: [n], the row's index in its step for ACCEPT and DRAFT; 0 for DRAW.
 
     Returns:
-        [n] float64 in the open interval (0, 1): 52 random bits and a half, so neither end is reached.
+        [n] in the open interval (0, 1): 52 random bits and a half, so neither end is reached.
     """
-    at, key = position.numpy().view(np.uint64), seed.numpy().view(np.uint64)
-    counter = np.empty((4, len(at)), np.uint64)
-    counter[:] = at & _MASK, at >> _HALF, np.full_like(at, purpose), s.numpy()
-    words = philox4x32(counter, np.stack([key & _MASK, key >> _HALF]))
-    bits = (words[0] << np.uint64(20)) | (words[1] >> np.uint64(12))
-    return torch.from_numpy((bits.astype(np.float64) + 0.5) * 2.0**-52)
+    counter, key = np.empty((4, len(seed)), np.uint64), np.empty((2, len(seed)), np.uint64)
+    for words, bits in ((counter, position.view(np.uint64)), (key, seed.view(np.uint64))):
+        words[0], words[1] = bits & _MASK, bits >> _HALF
+    counter[2], counter[3] = purpose, s
+    first, second, _, _ = philox4x32(counter, key)
+    return (((first << np.uint64(20)) | (second >> np.uint64(12))).astype(np.float64) + 0.5) * 2.0**-52

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.elements import Floats, Ints
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
@@ -24,73 +25,107 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Wave:
-    """The draft tokens at one position of n requests, all drawn, none a placeholder.
+class Columns:
+    """The draft side of a step, told target row by target row, so that an accept test is known by its row alone.
 
     Attributes:
         batch: The step.
-        rows: Statistics of the target rows of the step.
-        draft_rows: Statistics of its draft rows.
-        row: [n], the target row that judges each token.
-        target: Totals of those rows.
-        place: [n], the draft position of each token.
-        token: [n], the draft tokens.
-        draft_row: [n], the draft row of each, -1 where the draft is a point mass.
-        accept_uniform: [D], the uniform of every accept test of the step; empty if no rule asks.
+        token: [N], the draft token that each row judges; -1 at a bonus row and where no token was drawn.
+        draft_row: [N], the draft row beside it, -1 where the draft is a point mass or there is no token.
+        place: [N], its draft position; meaningless at a bonus row.
+        uniform: [N], the uniform of its accept test; empty if no method of the step asks.
     """
 
     batch: Batch
+    token: Ints
+    draft_row: Ints
+    place: Ints
+    uniform: Floats
+
+    @classmethod
+    def of(cls, batch: Batch, *, with_uniform: bool) -> Columns:
+        """The columns of a batch."""
+        length = batch.draft_lengths.numpy()
+        request = np.arange(len(length)).repeat(length + 1)
+        row = np.arange(len(request))
+        place = row - request  # each request before has one row more than it has drafts
+        drafted = np.delete(row, batch.cu_num_logits.numpy()[1:] - 1)
+        token, draft_row = np.full(len(row), -1), np.full(len(row), -1)
+        token[drafted] = batch.draft_token_ids.numpy()
+        # Nothing was drawn at a placeholder, so nothing is compared with the draft row there.
+        draft_row[drafted] = np.where(batch.draft_token_ids.numpy() >= 0, batch.draft_row.numpy(), -1)
+        u = np.empty(0)
+        if with_uniform:
+            j = row - batch.cu_num_logits.numpy()[request]
+            u = uniform(batch.seed.numpy()[request], batch.position.numpy()[request] + j, Purpose.ACCEPT, j)
+        return cls(batch, token, draft_row, place, u)
+
+
+@dataclass(frozen=True, eq=False)
+class Wave:
+    """The j-th row of n requests.
+
+    Attributes:
+        columns: What each row judges.
+        rows: Statistics of the target rows of the step.
+        draft_rows: Statistics of its draft rows.
+        row: [n], the rows of this wave.
+        target: Totals of these rows.
+    """
+
+    columns: Columns
     rows: LazyRowStats
     draft_rows: LazyRowStats
     row: Ints
     target: RowTotals
-    place: Ints
-    token: Ints
-    draft_row: Ints
-    accept_uniform: Floats
 
     @cached_property
-    def beside_row(self) -> Bools:
-        """[n], whether a draft row stands beside the token."""
-        return self.draft_row >= 0
+    def token(self) -> Ints:
+        """[n], the draft token, -1 where there is none."""
+        return self.columns.token[self.row]
+
+    @cached_property
+    def beside(self) -> Ints:
+        """Which of the n rows have a draft row beside them."""
+        return (self.columns.draft_row[self.row] >= 0).nonzero()[0]
 
     @cached_property
     def draft(self) -> RowTotals:
-        """Totals of the draft rows, of those tokens that have one."""
-        return self.draft_rows.totals(self.draft_row[self.beside_row])
+        """Totals of these draft rows."""
+        return self.draft_rows.totals(self.columns.draft_row[self.row[self.beside]])
 
     @cached_property
     def p(self) -> Floats:
-        """[n], the target's probability of each token."""
+        """[n], the target's probability of the draft token, 0 where there is none."""
         return probability(self.rows, self.row, self.token, self.target)
 
     @cached_property
     def q(self) -> Floats:
-        """[n], the draft's probability of each token: 1 where the draft is a point mass."""
-        q = np.ones(len(self.token))
-        here = self.beside_row
-        if here.any():
-            column = draft_column(self.batch, self.place[here], self.token[here])
-            q[here] = probability(self.draft_rows, self.draft_row[here], column, self.draft)
+        """[n], the draft's probability of its token: 1 where the draft is a point mass."""
+        q = np.ones(len(self.row))
+        if len(self.beside):
+            row = self.row[self.beside]
+            column = draft_column(self.columns.batch, self.columns.place[row], self.columns.token[row])
+            q[self.beside] = probability(self.draft_rows, self.columns.draft_row[row], column, self.draft)
         return q
 
     @cached_property
     def u(self) -> Floats:
-        """[n], the uniform of each decision."""
-        return self.accept_uniform[self.place]
+        """[n], the uniform of the accept test."""
+        return self.columns.uniform[self.row]
 
     @cached_property
     def bad(self) -> Bools:
         """[n], whether the target row, or the draft row beside it, cannot be sampled from."""
         bad = self.target.bad.copy()
-        if self.beside_row.any():
-            bad[self.beside_row] |= self.draft.bad
+        if len(self.beside):
+            bad[self.beside] |= self.draft.bad
         return bad
 
 
 def _greedy(wave: Wave) -> Bools:
     """Stands if it is the argmax."""
-    return wave.token == wave.rows.argmax(wave.row)
+    return np.equal(wave.token, wave.rows.argmax(wave.row))
 
 
 def _standard(wave: Wave) -> Bools:
@@ -104,11 +139,11 @@ RULES: Mapping[MethodCode, Callable[[Wave], Bools]] = {
 }
 """[n], which tokens of a wave stand. A rule is asked about whole waves; what it says of other methods' is ignored."""
 
-_ASKS_UNIFORM = (MethodCode.STANDARD,)
+_ASKS_UNIFORM = {MethodCode.STANDARD}
 """Methods whose accept test is a random one."""
 
-_REDRAWS_RESIDUAL = (MethodCode.STANDARD,)
-"""Methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
+_REDRAWS_RESIDUAL = np.array([code is MethodCode.STANDARD for code in MethodCode])
+"""By code, methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
 
 
 def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats) -> Decision:
@@ -125,57 +160,47 @@ def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: 
     Returns:
         One line a request. A request with a bad row or a bad draft id accepts nothing and draws nothing.
     """
-    rows = LazyRowStats.of(target_stats, batch.target, target_temperature(batch))
-    draft_rows = LazyRowStats.of(draft_stats, batch.draft, draft_temperature(batch))
-    method, length = batch.method.numpy(), batch.draft_lengths.numpy()
-    first_row, first_place = batch.cu_num_logits.numpy().astype(np.int64), batch.cu_drafts.numpy().astype(np.int64)
-    token, draft_row = batch.draft_token_ids.numpy().astype(np.int64), batch.draft_row.numpy().astype(np.int64)
-    methods = [MethodCode(int(code)) for code in np.unique(method)]
-    accept_uniform = _accept_uniforms(batch) if set(methods) & set(_ASKS_UNIFORM) else np.empty(0)
-    own_law = np.where(batch.temperature.numpy() == 0, DrawKind.ARGMAX, DrawKind.TARGET)
-    on_rejection = np.where(np.isin(method, _REDRAWS_RESIDUAL), DrawKind.RESIDUAL, own_law)
+    rows = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, lambda: draft_temperature(batch))
+    method, first_row = batch.method.numpy(), batch.cu_num_logits.numpy()[:-1].astype(np.int64)
+    methods = {MethodCode(code) for code in method.tolist()}
+    columns = Columns.of(batch, with_uniform=bool(methods & _ASKS_UNIFORM))
+    own_law = np.where(batch.temperature.numpy() == 0, int(DrawKind.ARGMAX), int(DrawKind.TARGET))
+    on_rejection = np.where(_REDRAWS_RESIDUAL[method], int(DrawKind.RESIDUAL), own_law)
 
-    illegal = _with_illegal_id(token, length)
-    num_accepted = np.zeros(len(length), np.int32)
-    status = np.where(illegal, Status.INVALID_DRAFT_TOKEN, Status.OK).astype(np.int32)
-    bad_row = np.full(len(length), -1, np.int32)
-    draw_kind = np.full(len(length), DrawKind.NOTHING, np.int32)
+    num_accepted = np.zeros(len(method), np.int32)
+    status = np.full(len(method), int(Status.OK), np.int32)
+    bad_row = np.full(len(method), -1, np.int32)
+    draw_kind = np.full(len(method), int(DrawKind.NOTHING), np.int32)
+    illegal = _with_illegal_id(batch)
+    status[illegal] = Status.INVALID_DRAFT_TOKEN
 
     alive = (~illegal).nonzero()[0]
     j = 0
     while len(alive):
         row = first_row[alive] + j
-        target = rows.totals(row)
-        bad, stands = target.bad.copy(), np.zeros(len(alive), np.bool_)
-        draw_kind[alive] = own_law[alive]
+        wave = Wave(columns, rows, draft_rows, row, rows.totals(row))
+        stands = np.zeros(len(alive), np.bool_)
+        for code in methods:
+            stands |= (method[alive] == code) & RULES[code](wave)
+        stands &= (wave.token >= 0) & (wave.token < batch.vocab_size) & ~wave.bad
 
-        drafted = (j < length[alive]).nonzero()[0]
-        drafted = drafted[token[first_place[alive[drafted]] + j] >= 0]
-        if len(drafted):
-            place = first_place[alive[drafted]] + j
-            wave = Wave(
-                batch, rows, draft_rows, row[drafted], target.at(drafted), place, token[place], draft_row[place], accept_uniform
-            )
-            for code in methods:
-                stands[drafted] |= (method[alive[drafted]] == code) & RULES[code](wave)
-            bad[drafted] |= wave.bad
-            stands[drafted] &= wave.token < batch.vocab_size
-            draw_kind[alive[drafted]] = on_rejection[alive[drafted]]
-
-        failed = alive[bad]
-        if len(failed):
-            status[failed], bad_row[failed] = Status.INVALID_LOGITS, j
+        ended = alive[~stands]
+        num_accepted[ended] = j
+        draw_kind[ended] = np.where(wave.token >= 0, on_rejection[alive], own_law[alive])[~stands]
+        if wave.bad.any():
+            failed = alive[wave.bad]
             num_accepted[failed], draw_kind[failed] = 0, DrawKind.NOTHING
-        alive = alive[stands & ~bad]
+            status[failed], bad_row[failed] = Status.INVALID_LOGITS, j
+        alive = alive[stands]
         j += 1
-        num_accepted[alive] = j
 
     return Decision(
         num_accepted=torch.from_numpy(num_accepted),
         status=torch.from_numpy(status),
         bad_row=torch.from_numpy(bad_row),
         draw_kind=torch.from_numpy(draw_kind),
-        scale=torch.ones(len(length), dtype=torch.float64),
+        scale=torch.ones(len(method), dtype=torch.float64),
     )
 
 
@@ -198,17 +223,10 @@ def draft_column(batch: Batch, place: Ints, token: Ints) -> Ints:
     return column
 
 
-def _accept_uniforms(batch: Batch) -> Floats:
-    """[D]: the uniform of the accept test at each draft position."""
-    request = torch.repeat_interleave(batch.draft_lengths.long())
-    j = torch.arange(len(request)) - batch.cu_drafts.long()[request]
-    return uniform(batch.seed[request], batch.position[request] + j, Purpose.ACCEPT, j).numpy()
-
-
-def _with_illegal_id(token: Ints, length: NDArray[np.int32]) -> Bools:
+def _with_illegal_id(batch: Batch) -> Bools:
     """[B]: requests with a draft id marked as outside its range."""
-    illegal = np.zeros(len(length), np.bool_)
-    outside = token < -1
-    if outside.any():
-        illegal[np.repeat(np.arange(len(length)), length)[outside]] = True
+    illegal = np.zeros(len(batch.draft_lengths), np.bool_)
+    outside = (batch.draft_token_ids.numpy() < -1).nonzero()[0]
+    # The request of a draft position is the last one that starts at or before it.
+    illegal[batch.cu_drafts.numpy().searchsorted(outside, side="right") - 1] = True
     return illegal

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.elements import (
     Floats,
     Ints,
+    below_,
     chunks,
+    exp2_,
     inverse_temperature,
     load,
     load_at,
@@ -22,18 +28,21 @@ from sampler_kernels.elements import (
 from sampler_kernels.filters.reference import Unfiltered, cut
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
+from sampler_kernels.processing import RowFilters
 from sampler_kernels.rows import RowTable
 from sampler_kernels.views import edited
-from torch import Tensor
 
 _EMPTY_TILE = -80.0
-"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
-below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
+"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
+far below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
+
+_RAW = inverse_temperature(np.ones(1))
+"""What temperature 1 multiplies by."""
 
 
 _FEW_GROUPS = 8
-"""A filtered row is summed group by group when at most one group in so many has anything left."""
+"""A filtered row is summed group by group where at most one group in so many has anything left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +77,11 @@ class LazyRowStats:
     width alone fixes.
 
     Args:
-        rows: R rows, processed or not. Their sums are of what masks and filters leave; maxima of tiles and groups are
-            of what masks leave, and bounds of the rest.
+        rows: R rows, processed or not. Sums are of what masks and filters leave; maxima are of what masks leave, and
+            bounds of what filters leave.
         temperature: [R] float64; 0 counts as 1.
-        raw: Whether sums at temperature 1 may be asked for.
+        raw: Whether sums of the client's rows at temperature 1 are wanted too. They come out of the same pass, since a row that is asked
+            for will be emitted from, and its logprobs then need them.
     """
 
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
@@ -79,59 +89,47 @@ class LazyRowStats:
         given = temperature.double().numpy()
         self.temperature: Floats = np.where(given == 0, 1.0, given)
         self._inverse = inverse_temperature(self.temperature)
+        self._is_raw = self.temperature == 1
         count = len(rows)
         width = max(1, rows.max_width)  # a table without rows still has a shape
-        self._before_filters = rows.unfiltered
-        self._filtered = np.zeros(count, np.bool_)
-        if rows.processing is not None and rows.processing.filters is not None:
-            self._filtered = rows.processing.filters.active.numpy()
-        self._edited = edited(rows.processing, count)
-        self._shared_with: LazyRowStats | None = None
-        self._raw_rows: LazyRowStats | None = None
+        self._has_raw = raw
         self._known = np.zeros(count, np.bool_)
-        self._raw_known = np.zeros(count if raw else 0, np.bool_)
+        self._before_filters = rows.unfiltered
+        self._edited = edited(rows.processing, count)
+        self._filters = None if rows.processing is None else rows.processing.filters
+        self._raw_rows: LazyRowStats | None = None
+        self._edits_of: LazyRowStats | None = None
         self._tile_max = np.empty((count, num_tiles(width)), np.float32)
         self._tile_sum = np.empty((count, num_tiles(width)), np.float32)
         self._raw_sum = np.empty((count if raw else 0, num_tiles(width)), np.float32)
         self._group_max = np.empty((count, num_groups(width)), np.float32)
 
     @classmethod
-    def of(cls, stats: RowStats | LazyRowStats, rows: RowTable, temperature: Tensor) -> LazyRowStats:
+    def of(cls, stats: RowStats | LazyRowStats, rows: RowTable, temperature: Callable[[], Tensor]) -> LazyRowStats:
         """The same interface over statistics that another backend computed, all at once; lazy ones as they are.
 
         Args:
             stats: Of the R rows.
             rows: R rows.
-            temperature: [R] float64, what the rows were computed at.
+            temperature: Gives [R] float64, what the rows were computed at.
         """
         if isinstance(stats, LazyRowStats):
             return stats
-        self = cls(rows, temperature, raw=stats.tile_raw_sum is not None)
+        self = cls(rows, temperature(), raw=stats.tile_raw_sum is not None)
         self._known[:] = True
-        self._raw_known[:] = True
         self._tile_max, self._tile_sum = stats.tile_max.numpy(), stats.tile_sum.numpy()
         self._group_max = stats.group_max.numpy()
         if stats.tile_raw_sum is not None:
             self._raw_sum = stats.tile_raw_sum.numpy()
         return self
 
-    def take(self, which: Ints, *, raw: bool = False) -> RowStats:
-        """Everything about some rows.
-
-        Args:
-            which: [n] distinct row numbers.
-            raw: Whether ``tile_raw_sum`` is wanted: another pass over the rows whose temperature is not 1.
-
-        Returns:
-            Of n rows, in the order asked for.
-        """
+    def take(self, which: Ints) -> RowStats:
+        """Everything about some rows, [n] distinct row numbers, in the order asked for."""
         self._compute(which)
-        if raw:
-            self._compute_raw(which)
         return RowStats(
             tile_max=torch.from_numpy(self._tile_max[which]),
             tile_sum=torch.from_numpy(self._tile_sum[which]),
-            tile_raw_sum=torch.from_numpy(self._raw_sum[which]) if raw else None,
+            tile_raw_sum=torch.from_numpy(self._raw_sum[which]) if self._has_raw else None,
             tile_argmax=torch.from_numpy(self._tile_argmax(which)),
             group_max=torch.from_numpy(self._group_max[which]),
         )
@@ -141,22 +139,23 @@ class LazyRowStats:
         self._compute(which)
         return combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
 
-    def raw_totals(self, which: Ints) -> RowTotals:
-        """Of some rows, at temperature 1."""
-        self._compute_raw(which)
-        return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
-
     def raw_rows(self) -> LazyRowStats:
-        """Statistics of the rows as the client gave them, for their maxima and :meth:`raw_totals`.
+        """Statistics of the rows as the client gave them: to be asked for :meth:`raw_totals` and maxima.
 
-        Where masks and edits change no row these are the same; else rows that they do not touch are not read again.
+        Where nothing is masked or edited these are the same; else only rows that are will be read again.
         """
         if not self._edited.any():
             return self
         if self._raw_rows is None:
             self._raw_rows = LazyRowStats(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
-            self._raw_rows._shared_with = self
+            self._raw_rows._edits_of = self
         return self._raw_rows
+
+    def raw_totals(self, which: Ints) -> RowTotals:
+        """Of some rows, as the client gave them, at temperature 1; for rows that are edited see :meth:`raw_rows`."""
+        assert self._has_raw, "sums at temperature 1 were not asked for"
+        self._compute(which)
+        return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
 
     def group_max(self, which: Ints) -> NDArray[np.float32]:
         """[n, groups] of some rows."""
@@ -170,88 +169,79 @@ class LazyRowStats:
         return self._first_of_group(which, first[:, None])[:, 0]
 
     def _compute(self, which: Ints) -> None:
-        """Fills in what is missing of the rows ``which``, all but the raw sums."""
-        which = which[~self._known[which]]
-        if self._shared_with is not None:
-            which = self._take_over(self._shared_with, which)
+        """Fills in what is missing of the rows ``which``."""
+        known = self._known[which]
+        if known.all():
+            return
+        which = which[~known]
+        self._known[which] = True
+        if self._edits_of is not None:
+            which = self._take_over(self._edits_of, which)
         for span, part in self._spans(which):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
                 tile = span.load(self._before_filters, row, buffer)
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
                 tile_max = group_max.amax(-1)
-                mass_(tile, tile_max[:, :, None], self._inverse[row][:, None, None])
+                below_(tile, tile_max[:, :, None])
+                tile_is_raw = bool(self._is_raw[row].all())
+                if self._has_raw and not tile_is_raw and not self._edited[row].all():
+                    _put(self._raw_sum, row, _raw_sum(tile), 0.0)
+                tile_sum = exp2_(tile.mul_(self._inverse[row][:, None, None])).sum(-1).numpy()
+                _put(self._tile_sum, row, tile_sum, 0.0)
+                if self._has_raw and tile_is_raw:
+                    _put(self._raw_sum, row, tile_sum, 0.0)
                 known_max = tile_max.numpy()
                 known_max[known_max == math.inf] = math.nan  # as bad, and NaN survives every later maximum
                 _put(self._tile_max, row, known_max, -math.inf)
-                _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
                 groups = group_max.view(len(row), -1)[:, : num_groups(span.width)]
                 _put(self._group_max, row, groups.numpy(), -math.inf)
-        self._known[which] = True
-        filtered = which[self._filtered[which]]
-        if len(filtered):
-            self._filter(filtered)
+        if self._filters is not None:
+            self._filter(self._filters, which[self._filters.active.numpy()[which]])
 
     def _take_over(self, other: LazyRowStats, which: Ints) -> Ints:
-        """Takes what ``other``, whose rows are the processed ones, knows of rows that it does not edit.
-
-        Returns:
-            The rows of ``which`` that it does edit.
-        """
+        """Takes what the statistics of the processed rows say of those that are not edited, and returns the others."""
         same = which[~other._edited[which]]
-        other._compute_raw(same)
+        other._compute(same)
         self._tile_max[same], self._group_max[same] = other._tile_max[same], other._group_max[same]
-        self._tile_sum[same] = other._raw_sum[same]
-        self._known[same] = True
+        self._tile_sum[same] = self._raw_sum[same] = other._raw_sum[same]
         return which[other._edited[which]]
 
-    def _filter(self, which: Ints) -> None:
-        """Cuts rows whose statistics are there, and sums again what is left of them; maxima stay bounds of it."""
-        assert self.rows.processing is not None
-        assert self.rows.processing.filters is not None
-        if len(self._raw_known):
-            same = which[(self.temperature[which] == 1) & ~self._edited[which]]
-            self._raw_sum[same], self._raw_known[same] = self._tile_sum[same], True
+    def _filter(self, filters: RowFilters, which: Ints) -> None:
+        """Cuts rows whose statistics are there, and sums again what is left of them."""
         totals = combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
-        which, totals = which[~totals.bad], totals.at((~totals.bad).nonzero()[0])
-        group_max, temperature = self._group_max[which], self.temperature[which]
-        given = Unfiltered(self._before_filters, which, totals.maximum, totals.total, group_max, temperature)
-        cut(self.rows.processing.filters, given)
-        reached = group_max >= self.rows.processing.filters.cut_value.numpy()[which, None]
+        good = (~totals.bad).nonzero()[0]
+        which, totals = which[good], totals.at(good)
+        if not len(which):
+            return
+        group_max = self._group_max[which]
+        temperature = self.temperature[which]
+        cut(filters, Unfiltered(self._before_filters, which, totals.maximum, totals.total, group_max, temperature))
+        reached = group_max >= filters.cut_value.numpy()[which, None]
         few = reached.sum(1) * _FEW_GROUPS <= reached.shape[1]
-        self._sum_groups(which[few], *reached[few].nonzero())
-        self._sum_tiles(which[~few], self._tile_sum, self._inverse)
+        self._sum_groups(which[few], reached[few])
+        self._sum_tiles(which[~few])
 
-    def _sum_groups(self, which: Ints, line: Ints, group: Ints) -> None:
-        """Sums anew the tiles of rows of which only some groups, given by row and ascending, have any mass."""
+    def _sum_groups(self, which: Ints, reached: NDArray[np.bool_]) -> None:
+        """Sums rows again, [n], of which something is left in the groups ``reached``, [n, groups], alone."""
         sums = np.zeros((len(which), self._tile_sum.shape[1]))
+        line, group = reached.nonzero()
         tile = group * GROUP // TILE
         for at in chunks(np.arange(len(line)), GROUP):
             row = which[line[at]]
             logits = load_groups(self.rows, row, group[at])
-            mass_(logits, torch.from_numpy(self._tile_max[row, tile[at]])[:, None], self._inverse[row][:, None])
-            np.add.at(sums, (line[at], tile[at]), logits.numpy().sum(1))
+            mass = mass_(logits, torch.from_numpy(self._tile_max[row, tile[at]])[:, None], self._inverse[row][:, None])
+            np.add.at(sums, (line[at], tile[at]), mass.numpy().sum(1))
         self._tile_sum[which] = sums
 
-    def _sum_tiles(self, which: Ints, into: NDArray[np.float32], inverse: Tensor, rows: RowTable | None = None) -> None:
-        """Sums the tiles of rows into lines of ``into``, at temperatures of which ``inverse`` [R] holds the inverses."""
+    def _sum_tiles(self, which: Ints) -> None:
+        """Sums rows again, reading them whole."""
         for span, part in self._spans(which):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
-                tile = span.load(rows or self.rows, row, buffer)
-                tile_max = torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None]
-                mass_(tile, tile_max, inverse[row][:, None, None])
-                _put(into, row, tile.sum(-1).numpy(), 0.0)
-
-    def _compute_raw(self, which: Ints) -> None:
-        """Fills in what is missing of the raw sums of the rows ``which``."""
-        self._compute(which)
-        which = which[~self._raw_known[which]]
-        same = (self.temperature[which] == 1) & ~self._filtered[which]
-        self._raw_sum[which[same]] = self._tile_sum[which[same]]
-        one = inverse_temperature(np.ones(1)).expand(len(self.temperature))
-        self._sum_tiles(which[~same], self._raw_sum, one, self.rows.raw)
-        self._raw_known[which] = True
+                tile = span.load(self.rows, row, buffer)
+                mass_(tile, torch.from_numpy(self._tile_max[row])[:, :, None], self._inverse[row][:, None, None])
+                _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
 
     def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
         """``which`` split by row width, each with the way rows of this width are cut up."""
@@ -276,9 +266,8 @@ class LazyRowStats:
         out = np.empty(group.shape, np.int64)
         width = min(GROUP, self.rows.max_width)
         for at in chunks(np.arange(len(which)), group.shape[1] * width):
-            logits = load_groups(self.rows, np.repeat(which[at], group.shape[1]), group[at].reshape(-1)).numpy()
-            first = (logits == logits.max(1, keepdims=True)).argmax(1)
-            out[at] = group[at] * GROUP + first.reshape(len(at), -1)
+            logits = load_groups(self.rows, which[at], group[at]).numpy()
+            out[at] = group[at] * GROUP + (logits == logits.max(2, keepdims=True)).argmax(2)
         return out
 
 
@@ -291,6 +280,7 @@ class _Span:
     tile: int
 
     @staticmethod
+    @cache
     def of(width: int) -> _Span:
         group = min(width, GROUP)
         return _Span(width, group, min(-(-width // group) * group, TILE))
@@ -309,6 +299,22 @@ class _Span:
         return load(rows, which, 0, self.padded, out=buffer[: len(which)]).view(len(which), self.tiles, self.tile)
 
 
+def _raw_sum(below: Tensor) -> NDArray[np.float32]:
+    """[n, tiles]: sums of exp(x - maximum), at temperature 1.
+
+    Args:
+        below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
+    """
+    lines = below.view(-1, below.shape[2])
+    out = np.empty(len(lines), np.float32)
+    at_once = max(1, rows_at_once(below.shape[2]) // 2)
+    copy = torch.empty((min(at_once, len(lines)), below.shape[2]))
+    for start in range(0, len(lines), at_once):
+        part = lines[start : start + at_once]
+        out[start : start + at_once] = exp2_(torch.mul(part, _RAW, out=copy[: len(part)])).sum(-1).numpy()
+    return out.reshape(below.shape[:2])
+
+
 def _put(into: NDArray[np.float32], row: Ints, values: NDArray[np.float32], fill: float) -> None:
     """Writes lines of ``into``, which are as wide as the table's widest row needs."""
     width = values.shape[1]
@@ -325,7 +331,7 @@ def stats(rows: RowTable, temperature: Tensor, *, raw: bool) -> RowStats:
         temperature: [R] float64; 0 counts as 1.
         raw: Whether sums at temperature 1 are wanted too.
     """
-    return LazyRowStats(rows, temperature, raw=raw).take(np.arange(len(rows)), raw=raw)
+    return LazyRowStats(rows, temperature, raw=raw).take(np.arange(len(rows)))
 
 
 def combine(tile_max: NDArray[np.float32], tile_sum: NDArray[np.float32], temperature: Floats) -> RowTotals:
@@ -339,8 +345,8 @@ def combine(tile_max: NDArray[np.float32], tile_sum: NDArray[np.float32], temper
     maximum = tile_max.max(1)
     # The smallest finite number stands in for -inf, so that what lies below it is -inf and not NaN.
     floor = np.maximum(maximum, np.finfo(np.float32).min).astype(np.float64)
-    below = (tile_max - floor[:, None]) / temperature[:, None]
-    masses = tile_sum * np.where(below < _EMPTY_TILE, 0.0, np.exp(below))
+    below = (tile_max.astype(np.float64) - floor[:, None]) / temperature[:, None]
+    masses: Floats = tile_sum.astype(np.float64) * np.where(below < _EMPTY_TILE, 0.0, np.exp(below))
     # A running sum adds tile after tile, however many rows there are.
     return RowTotals(maximum, masses.cumsum(1)[:, -1], masses, ~np.isfinite(maximum))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sampler_kernels.batch import Batch
 from torch import Tensor
+
+from sampler_kernels.batch import Batch
 
 
 def target_temperature(batch: Batch) -> Tensor:

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.elements import Ints, chunks, id_of_key, load_at, load_groups, members, order_key
 from sampler_kernels.layout import GROUP
@@ -14,7 +16,6 @@ from sampler_kernels.outcome import RowStats, TopLogits
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import target_temperature
-from torch import Tensor
 
 
 def topk_logprobs(
@@ -42,7 +43,7 @@ def topk_logprobs(
     Returns:
         Row by row. Rows without a token hold NaN, rank 0 and id -1. An entry of -inf has no place among the largest.
     """
-    rows, vocab = LazyRowStats.of(target_stats, batch.target, target_temperature(batch)), batch.vocab_size
+    rows, vocab = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch)), batch.vocab_size
     table = batch.target.raw if raw else batch.target
     count, wanted = len(table), 0 if chosen_ids is None else chosen_ids.shape[1]
     logits, rank = np.full(count, math.nan, np.float32), np.zeros(count, np.int32)
@@ -55,7 +56,7 @@ def topk_logprobs(
         of_view = rows.raw_rows() if raw else rows
         totals = of_view.raw_totals(row) if raw else rows.totals(row)
         temperature = 1.0 if raw else rows.temperature[row]
-        log_sum_exp[row] = totals.maximum / temperature + np.log(totals.total)
+        log_sum_exp[row] = totals.maximum.astype(np.float64) / temperature + np.log(totals.total)
         logit = load_at(table, row, emitted.numpy()[row].astype(np.int64)).numpy()
         logits[row] = logit
         if ranks:
@@ -93,10 +94,10 @@ def _largest(
     taken = min(n, n_groups * min(GROUP, vocab))
     ids, logits = np.empty((len(row), taken), np.int64), np.empty((len(row), taken), np.float32)
     for at in chunks(np.arange(len(row)), n_groups * GROUP):
-        group_key = order_key(torch.from_numpy(group_max[at]), torch.arange(group_max.shape[1]))
-        groups = id_of_key(group_key.topk(n_groups, sorted=False).values).numpy()
+        order = torch.from_numpy(group_max[at]).sort(descending=True, stable=True)
+        groups = order.indices[:, :n_groups].numpy()
         candidate = members(groups, vocab).reshape(len(at), -1)
-        logit = load_groups(rows, np.repeat(row[at], n_groups), groups.reshape(-1)).view(len(at), -1)
+        logit = load_groups(rows, row[at], groups).flatten(1)
         largest = order_key(logit, torch.from_numpy(candidate)).topk(taken)
         ids[at] = id_of_key(largest.values).numpy()
         logits[at] = logit.gather(1, largest.indices).numpy()
@@ -113,4 +114,3 @@ def _ranks(
         reached = (load_groups(rows, row[line[at]], group[at]).numpy() >= logit[line[at], None]).sum(1)
         counts += np.bincount(line[at], reached, len(row)).astype(np.int32)
     return counts.clip(max=vocab)  # below -inf there is nothing, so there the columns past the end counted too
-
