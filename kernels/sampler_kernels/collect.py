@@ -37,11 +37,13 @@ def collect(
     kept = np.where(status == Status.OK, outcome["num_accepted"] + 1, 0).astype(np.int64)
     rows = emitted_rows(plan.cu_num_logits, kept)
     request = np.repeat(np.arange(len(kept)), kept)
-    temperature = plan.temperature[request]
     logprobs = {}
     for mode in plan.wishes.modes:
+        if (raw if mode.raw else processed) is None:
+            continue
         view = {name: outcome[f"{_prefix(raw=mode.raw)}{name}"][rows] for name in _VIEW_FIELDS}
-        logprobs[mode] = mode_logprobs(mode, view, np.ones(len(rows)) if mode.raw else temperature, request, plan.wishes)
+        divisor = np.ones(len(rows)) if mode.raw else plan.temperature[request]
+        logprobs[mode] = mode_logprobs(mode, view, divisor, request, plan.wishes)
     return StepResult(
         token_ids=outcome["emitted"][rows],
         cu_tokens=_prefix_sum(kept),

@@ -76,9 +76,7 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
     columns = upload(arrays, device)
     batch = Batch(
         vocab_size=vocab_size,
-        target=replace(
-            _with_pointers("target", target, columns), processing=processed.processing(columns, device)
-        ),
+        target=replace(_with_pointers("target", target, columns), processing=processed.processing(columns, device)),
         draft=_with_pointers("draft", draft.table, columns),
         draft_lengths=columns["draft_lengths"],
         cu_num_logits=columns["cu_num_logits"],

@@ -9,7 +9,7 @@ Ints = NDArray[np.int64]
 
 
 def spread(start: Ints, length: Ints) -> tuple[Ints, Ints]:
-    """n ranges end to end.
+    """N ranges end to end.
 
     Args:
         start: [n] first number of each range.

@@ -117,8 +117,8 @@ class Step:
         positions: [B] absolute index in its sequence of the token that row 0 predicts; None: 0 for all.
         prompt_token_ids: Prompt ids of each request, for penalties and bad words.
         output_token_ids: Ids output so far, the last emitted one included.
-        output_token_counts: The same as counts, for requests that give no ``output_token_ids``. (A prompt needs none: as
-            penalties only ask whether an id is in it, its distinct ids are as good as all.)
+        output_token_counts: The same as counts, for requests that give no ``output_token_ids``. (A prompt needs none:
+            penalties only ask whether an id is in it, so that its distinct ids are as good as all.)
         num_output_tokens: [B] where it is not the length of the output history; -1 where it is.
         token_bitmask: [rows, ceil(V / 32)] int32; bit i % 32 of word i / 32 allows id i.
         token_bitmask_index: [N] row of ``token_bitmask`` for each target row, -1 for none.

@@ -111,7 +111,9 @@ def _edit_spans(edits: RowEdits, which: Ints, start: Ints, x: Logits) -> None:
         return
     low, high = _between(ids, low, high, start), _between(ids, low, high, start + x.shape[1])
     line, entry = spread(low, high - low)
-    x[line, ids[entry] - start[line]] = edits.values.numpy()[edits.first.numpy()[which[line]] + entry - cu[request[line]]]
+    x[line, ids[entry] - start[line]] = edits.values.numpy()[
+        edits.first.numpy()[which[line]] + entry - cu[request[line]]
+    ]
 
 
 def _edit_elements(edits: RowEdits, row: Ints, columns: Ints, x: Logits) -> None:
@@ -127,7 +129,7 @@ def _edit_elements(edits: RowEdits, row: Ints, columns: Ints, x: Logits) -> None
 
 
 def _between(ids: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
-    """For each list ``ids[low:high]``, which ascends, the first place whose id is at least the wanted one, else high."""
+    """The first place in each list ``ids[low:high]``, which ascends, whose id is at least the wanted one; else high."""
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2

@@ -74,7 +74,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(*arguments: str, addresses: int = 1, stderr: Path | None = None) -> Iterator[ServerProcess]:
-    with (stderr.open("w") if stderr else open(os.devnull, "w")) as log:  # noqa: PTH123  (the null device)
+    with stderr.open("w") if stderr else open(os.devnull, "w") as log:  # noqa: PTH123  (the null device)
         process = subprocess.Popen(
             command("serve", "--threads", "1", *arguments),
             cwd=ROOT,
@@ -142,9 +142,7 @@ async def parts(directory: Path, **limits: int) -> AsyncIterator[Parts]:
     engine, worker, lifecycle = ScriptedEngine(), Worker(), Lifecycle()
     bounds = Limits(**limits)
     dispatcher = Dispatcher(engine, worker, bounds)
-    servicer = Servicer(
-        info=server_info(engine, bounds), limits=bounds, dispatcher=dispatcher, lifecycle=lifecycle
-    )
+    servicer = Servicer(info=server_info(engine, bounds), limits=bounds, dispatcher=dispatcher, lifecycle=lifecycle)
     server = grpc.aio.server(options=channel_arguments(bounds))
     server.add_generic_rpc_handlers((servicer.handler(),))
     address = f"unix:{directory}/parts.sock"

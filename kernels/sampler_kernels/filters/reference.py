@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from sampler_kernels.elements import Floats, Ints, chunks, inverse_temperature, load, load_groups, mass_, members
 from sampler_kernels.layout import GROUP, TILE
 from sampler_kernels.processing import RowFilters
@@ -83,8 +84,9 @@ def cut(filters: RowFilters, given: Unfiltered) -> None:
 def _least_kept(maximum: Logits, limit: Floats) -> Logits:
     """[n]: the smallest float32 x with x - maximum >= limit, the difference taken in float64; -inf where limit is."""
     guess = np.maximum(maximum + limit, np.finfo(np.float32).min).astype(np.float32)
-    for _ in range(2):
-        guess = np.nextafter(guess, np.float32(-math.inf))
+    with np.errstate(over="ignore"):  # the smallest finite number is followed by -inf
+        for _ in range(2):
+            guess = np.nextafter(guess, np.float32(-math.inf))
     for _ in range(4):
         fails = guess - maximum.astype(np.float64) < limit
         guess = np.where(fails, np.nextafter(guess, np.float32(math.inf)), guess)
@@ -216,7 +218,7 @@ class _LargeRow:
 
     @staticmethod
     def _with_id(ids: Ints | None, x: Logits, last: float, kept: int) -> tuple[float, int]:
-        """The cut behind ``kept`` elements, the last of value ``last``; ``x`` holds all of that value, ids ascending."""
+        """The cut behind ``kept`` elements, the last of value ``last``; ``x`` has all of that value, ids ascending."""
         wanted = kept - int((x > last).sum())
         place = int((x == last).nonzero()[0][wanted - 1])
         return last, place if ids is None else int(ids[place])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.processing import EditSources, Segments
 from sampler_kernels.segments import Ints, spread

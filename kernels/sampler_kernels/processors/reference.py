@@ -11,13 +11,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
 from sampler_kernels.elements import load_at
 from sampler_kernels.processing import EditSources, Processing, RowEdits, Segments
 from sampler_kernels.processors.bad_words import matches
 from sampler_kernels.rows import RowTable
 from sampler_kernels.segments import Ints, spread
-from torch import Tensor
 
 Logits = NDArray[np.float32]
 
@@ -74,7 +75,7 @@ class LazyEdits:
         )
         keys.sort()
         owned = keys >> 2  # request * V + id
-        last = np.flatnonzero(np.append(owned[1:] != owned[:-1], np.ones(len(owned) > 0, np.bool_)))
+        last = np.flatnonzero(np.append(owned[1:] != owned[:-1], [True] * (len(owned) > 0)))
         self._key = owned[last]
         outputs = np.cumsum((keys & 3) == _OUTPUT)[last]
         self._count = np.diff(outputs, prepend=0)
@@ -114,9 +115,12 @@ class LazyEdits:
         edits, cu = self._edits, self._edits.cu.numpy()
         of_row = edits.request.numpy()[rows]
         low = cu[of_row]
-        line, entry = spread(low, cu[of_row + 1] - low)
+        entries = cu[of_row + 1] - low
+        line, entry = spread(low, entries)
         first = edits.first.numpy()[rows]
-        start = np.cumsum(cu[of_row + 1] - low) - (cu[of_row + 1] - low) - low  # of a row's entries here, less the first
+        start = (
+            np.cumsum(cu[of_row + 1] - low) - (cu[of_row + 1] - low) - low
+        )  # of a row's entries here, less the first
         request, j = of_row[line], self._j[rows][line]
         given = load_at(self._rows, rows[line], edits.ids.numpy()[entry]).numpy()
 

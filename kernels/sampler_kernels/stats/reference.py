@@ -80,8 +80,8 @@ class LazyRowStats:
         rows: R rows, processed or not. Sums are of what masks and filters leave; maxima are of what masks leave, and
             bounds of what filters leave.
         temperature: [R] float64; 0 counts as 1.
-        raw: Whether sums of the client's rows at temperature 1 are wanted too. They come out of the same pass, since a row that is asked
-            for will be emitted from, and its logprobs then need them.
+        raw: Whether sums of the client's rows at temperature 1 are wanted too. They come out of the same pass, since a
+            row that is asked for will be emitted from, and its logprobs then need them.
     """
 
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
@@ -148,7 +148,7 @@ class LazyRowStats:
             return self
         if self._raw_rows is None:
             self._raw_rows = LazyRowStats(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
-            self._raw_rows._edits_of = self
+            self._raw_rows._edits_of = self  # noqa: SLF001  (of the same class)
         return self._raw_rows
 
     def raw_totals(self, which: Ints) -> RowTotals:
@@ -240,7 +240,11 @@ class LazyRowStats:
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
                 tile = span.load(self.rows, row, buffer)
-                mass_(tile, torch.from_numpy(self._tile_max[row])[:, :, None], self._inverse[row][:, None, None])
+                mass_(
+                    tile,
+                    torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None],
+                    self._inverse[row][:, None, None],
+                )
                 _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
 
     def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
