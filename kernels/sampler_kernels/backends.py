@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sampler_kernels.batch import Batch
-from sampler_kernels.outcome import Decision, TopLogits
+from sampler_kernels.outcome import Cut, Decision, TopLogits
 from sampler_kernels.rows import RowTable
 
 
@@ -59,6 +59,7 @@ class Backend:
         draw: (batch, target_stats, draft_stats, decision) -> [B] int32 final tokens.
         flatten: (batch, decision, tokens) -> [N] int32 emitted tokens in row order.
         topk_logprobs: Numbers of the emitted tokens.
+        cut: (batch, decision, emitted) -> what stop ids and limits leave of them; asked where a request has either.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Backend:
     draw: Callable[[Batch, Any, Any, Decision], Tensor]
     flatten: Callable[[Batch, Decision, Tensor], Tensor]
     topk_logprobs: TopkLogprobsOperation
+    cut: Callable[[Batch, Decision, Tensor], Cut]
 
     def synchronize(self) -> None:
         """Wait until everything launched so far has run."""
@@ -95,6 +97,7 @@ def backend(name: str = "auto") -> Backend:
 
 @cache
 def _cpu() -> Backend:
+    from sampler_kernels.cut.reference import cut  # noqa: PLC0415
     from sampler_kernels.draw.reference import draw  # noqa: PLC0415
     from sampler_kernels.flatten.reference import flatten  # noqa: PLC0415
     from sampler_kernels.processors.reference import processors  # noqa: PLC0415
@@ -102,7 +105,8 @@ def _cpu() -> Backend:
     from sampler_kernels.stats.reference import LazyRowStats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.reference import topk_logprobs  # noqa: PLC0415
 
-    return Backend("cpu", torch.device("cpu"), processors, LazyRowStats, rejection, draw, flatten, topk_logprobs)
+    cpu = torch.device("cpu")
+    return Backend("cpu", cpu, processors, LazyRowStats, rejection, draw, flatten, topk_logprobs, cut)
 
 
 @cache
@@ -121,12 +125,17 @@ def _triton() -> Backend:
     from sampler_kernels.stats.kernel import stats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
 
-    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs)
+    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs, _uncut)
 
 
 def _unprocessed(batch: Batch) -> RowTable:
     """The target rows as they are: ``checks`` lets nothing pass that this backend would have to edit."""
     return batch.target
+
+
+def _uncut(batch: Batch, decision: Decision, emitted: Tensor) -> Cut:
+    """Never asked: ``checks`` lets no stop id and no limit pass to this backend."""
+    raise AssertionError("a batch was to be cut that cannot be")
 
 
 _LOADERS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "triton": _triton}

@@ -30,6 +30,42 @@ the draft logits that came with it. Its request ends as INVALID_DRAFT_TOKEN; no 
 
 
 @dataclass(frozen=True, eq=False)
+class LossyColumns:
+    """What the methods that change the distribution are told. A request of another method has any value.
+
+    Attributes:
+        synthetic_rate: [D] float64, the rate at which each draft token stands.
+        typical_epsilon: [B] float64.
+        typical_delta: [B] float64.
+        relaxed_top_n: [B] int32.
+        relaxed_margin: [B] float64, may be inf.
+    """
+
+    synthetic_rate: Tensor
+    typical_epsilon: Tensor
+    typical_delta: Tensor
+    relaxed_top_n: Tensor
+    relaxed_margin: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CutColumns:
+    """Where emitted tokens are cut.
+
+    Attributes:
+        stop_ids: [S] int32, the stop ids of each parameter set, ascending and distinct within the set.
+        cu_stops: [P+1] int32, first entry of each set.
+        stop_set: [B] int32, the set of each request.
+        max_tokens: [B] int32, the most tokens that each request may emit; the largest int32 where there is no limit.
+    """
+
+    stop_ids: Tensor
+    cu_stops: Tensor
+    stop_set: Tensor
+    max_tokens: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """B requests, N target rows, D draft positions. All tensors lie on the device that runs the step.
 
@@ -51,6 +87,9 @@ class Batch:
         seed: [B] int64, the bits of the unsigned 64-bit seed.
         position: [B] int64, the bits of the unsigned 64-bit position of row 0.
         edit_sources: What ``processors`` makes the edits of the target rows from; None where nothing sparse is asked.
+        lossy: Of synthetic, typical and relaxed; None where no request uses one.
+        cuts: Stop ids and limits of length; None where no request has either.
+        wants_acceptance: [B] bool, requests whose acceptance probabilities are reported; None where there is none.
     """
 
     vocab_size: int
@@ -69,3 +108,6 @@ class Batch:
     seed: Tensor
     position: Tensor
     edit_sources: EditSources | None = None
+    lossy: LossyColumns | None = None
+    cuts: CutColumns | None = None
+    wants_acceptance: Tensor | None = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.columns import download
-from sampler_kernels.outcome import Decision, TopLogits
+from sampler_kernels.outcome import Cut, Decision, TopLogits
 from sampler_kernels.params import LogprobsMode
 from sampler_kernels.plan import Plan
 from sampler_kernels.result import FinishReason, ModeLogprobs, Status, StepResult
@@ -18,7 +18,12 @@ from sampler_kernels.wishes import Wishes
 
 
 def collect(
-    plan: Plan, decision: Decision, emitted: Tensor, raw: TopLogits | None, processed: TopLogits | None
+    plan: Plan,
+    decision: Decision,
+    emitted: Tensor,
+    raw: TopLogits | None,
+    processed: TopLogits | None,
+    cut: Cut | None = None,
 ) -> StepResult:
     """Bring the outcome of a batch to the host, in one copy, and keep of it what its requests emit and asked for.
 
@@ -28,13 +33,16 @@ def collect(
         emitted: [N] int32, emitted tokens in row order, -1 elsewhere.
         raw: Numbers of the N rows as the client gave them; None where no request wants any.
         processed: Likewise of the processed rows.
+        cut: What stop ids and limits left of the emitted tokens; None where there are none.
 
     Returns:
         The result, but for the backend's name and the timings.
     """
-    outcome = download(_tensors(decision, emitted, raw, processed))
+    outcome = download(_tensors(decision, emitted, raw, processed, cut))
     status = outcome["status"].astype(np.uint8)
-    kept = np.where(status == Status.OK, outcome["num_accepted"] + 1, 0).astype(np.int64)
+    uncut = np.where(status == Status.OK, outcome["num_accepted"] + 1, 0)
+    kept = outcome.get("kept", uncut).astype(np.int64)
+    finish_reason = outcome.get("finish_reason", np.full(len(kept), FinishReason.NONE)).astype(np.uint8)
     rows = emitted_rows(plan.cu_num_logits, kept)
     request = np.repeat(np.arange(len(kept)), kept)
     logprobs = {}
@@ -44,6 +52,9 @@ def collect(
         view = {name: outcome[f"{_prefix(raw=mode.raw)}{name}"][rows] for name in _VIEW_FIELDS}
         divisor = np.ones(len(rows)) if mode.raw else plan.temperature[request]
         logprobs[mode] = mode_logprobs(mode, view, divisor, request, plan.wishes)
+    acceptance, cu_acceptance = None, None
+    if "acceptance" in outcome:
+        acceptance, cu_acceptance = reported_acceptance(outcome["acceptance"], plan.cu_num_logits, kept)
     return StepResult(
         token_ids=outcome["emitted"][rows],
         cu_tokens=_prefix_sum(kept),
@@ -51,10 +62,12 @@ def collect(
         num_accepted=np.minimum(outcome["num_accepted"], kept).astype(np.int32),
         status=status,
         seeds=plan.seeds,
-        finish_reason=np.full(len(kept), FinishReason.NONE, np.uint8),
+        finish_reason=finish_reason,
         lossy=plan.wishes.lossy,
         bad_row=np.where(status == Status.INVALID_LOGITS, outcome["bad_row"], -1).astype(np.int32),
         logprobs=logprobs,
+        acceptance_probabilities=acceptance,
+        cu_acceptance=cu_acceptance,
     )
 
 
@@ -68,6 +81,23 @@ def emitted_rows(cu_num_logits: NDArray[np.int64], kept: NDArray[np.int64]) -> N
     first = np.cumsum(kept) - kept
     rows: NDArray[np.int64] = np.arange(kept.sum()) + np.repeat(cu_num_logits[:-1] - first, kept)
     return rows
+
+
+def reported_acceptance(
+    acceptance: NDArray[np.float64], cu_num_logits: NDArray[np.int64], kept: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Acceptance probabilities as far as tokens are emitted where they belong, and [B+1] their prefix sum.
+
+    Args:
+        acceptance: [D], NaN where there is nothing to report.
+        cu_num_logits: [B+1] first target row of each request.
+        kept: [B] tokens that the request emits.
+    """
+    length = np.diff(cu_num_logits) - 1
+    request = np.repeat(np.arange(len(kept)), length)
+    j = np.arange(len(request)) - np.repeat(np.cumsum(length) - length, length)
+    reported = ~np.isnan(acceptance) & (j < kept[request])
+    return acceptance[reported], _prefix_sum(np.bincount(request[reported], minlength=len(kept)))
 
 
 def mode_logprobs(
@@ -120,7 +150,7 @@ _VIEW_FIELDS = tuple(field.name for field in fields(TopLogits))
 
 
 def _tensors(
-    decision: Decision, emitted: Tensor, raw: TopLogits | None, processed: TopLogits | None
+    decision: Decision, emitted: Tensor, raw: TopLogits | None, processed: TopLogits | None, cut: Cut | None
 ) -> dict[str, Tensor]:
     tensors = {
         "num_accepted": decision.num_accepted,
@@ -128,6 +158,10 @@ def _tensors(
         "bad_row": decision.bad_row,
         "emitted": emitted,
     }
+    if decision.acceptance is not None:
+        tensors["acceptance"] = decision.acceptance
+    if cut is not None:
+        tensors |= {"kept": cut.kept, "finish_reason": cut.finish_reason}
     for is_raw, view in ((True, raw), (False, processed)):
         if view is not None:
             tensors |= {f"{_prefix(raw=is_raw)}{name}": getattr(view, name) for name in _VIEW_FIELDS}

@@ -53,6 +53,8 @@ class Decision:
         bad_row: [B] int32, -1 unless the status is INVALID_LOGITS.
         draw_kind: [B] int32, :class:`DrawKind`.
         scale: [B] float64, factor of p in the residual (1 but for block verification).
+        acceptance: [D] float64, min(1, p/q) of the draft tokens up to the first that did not stand, of the requests
+            that want it; NaN elsewhere. None where no request does.
     """
 
     num_accepted: Tensor
@@ -60,6 +62,22 @@ class Decision:
     bad_row: Tensor
     draw_kind: Tensor
     scale: Tensor
+    acceptance: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """What stop ids and limits of length leave of the emitted tokens.
+
+    Attributes:
+        emitted: [N] int32, emitted tokens in row order, -1 elsewhere.
+        kept: [B] int32, how many of them each request emits.
+        finish_reason: [B] int32, :class:`~sampler_kernels.result.FinishReason`.
+    """
+
+    emitted: Tensor
+    kept: Tensor
+    finish_reason: Tensor
 
 
 @dataclass(frozen=True, eq=False)

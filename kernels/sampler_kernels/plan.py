@@ -16,6 +16,7 @@ from sampler_kernels.batch import Batch
 from sampler_kernels.columns import upload
 from sampler_kernels.draft_rows import DraftRows, draft_rows, mark_invalid
 from sampler_kernels.host import HostColumns
+from sampler_kernels.method_plan import cut_columns, lossy_columns, method_columns
 from sampler_kernels.processing_plan import processing_plan
 from sampler_kernels.rows import RowPointers, RowTable
 from sampler_kernels.step import Step
@@ -71,6 +72,7 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
     seeds = _seeds(host)
     processed = processing_plan(step, host)
     arrays = _columns(host, sets, draft, wishes, seeds) | _ids(step, draft) | processed.columns
+    arrays |= method_columns(step.params, host)
     if device.type != "cpu":
         arrays |= _pointers("target", target) | _pointers("draft", draft.table)
     columns = upload(arrays, device)
@@ -91,6 +93,9 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
         seed=columns["seed"],
         position=columns["position"],
         edit_sources=processed.sources(columns, device),
+        lossy=lossy_columns(columns),
+        cuts=cut_columns(columns),
+        wants_acceptance=columns.get("wants_acceptance"),
     )
     return Plan(
         batch=batch,
@@ -144,6 +149,8 @@ def _columns(
         "raw_rows": np.repeat(wishes.view(raw=True), rows_of),
         "processed_rows": np.repeat(wishes.view(raw=False), rows_of),
     }
+    if wishes.acceptance.any():
+        arrays["wants_acceptance"] = wishes.acceptance
     if wishes.chosen_ids.shape[1]:
         arrays["chosen_ids"] = np.repeat(wishes.chosen_ids, rows_of, axis=0)
     return arrays

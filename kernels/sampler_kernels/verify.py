@@ -49,6 +49,10 @@ def verify(step: Step, *, backend: str = "auto") -> StepResult:
     decision = operations.rejection(batch, target_stats, draft_stats)
     tokens = operations.draw(batch, target_stats, draft_stats, decision)
     emitted = operations.flatten(batch, decision, tokens)
+    cut = None
+    if batch.cuts is not None:
+        cut = operations.cut(batch, decision, emitted)
+        emitted = cut.emitted
     report = partial(
         operations.topk_logprobs,
         batch,
@@ -62,7 +66,7 @@ def verify(step: Step, *, backend: str = "auto") -> StepResult:
     operations.synchronize()
     computed = perf_counter()
 
-    result = collect(planned, decision, emitted, raw, processed)
+    result = collect(planned, decision, emitted, raw, processed, cut)
     timings = Timings(
         upload_us=(uploaded - started) * 1e6,
         device_us=(computed - uploaded) * 1e6,

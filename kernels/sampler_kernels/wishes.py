@@ -36,6 +36,7 @@ class Resolved:
         ranks: Whether their ranks are.
         top: How many entries of the row beside each token; 0 without a mode.
         chosen_ids: Ids whose value is wanted beside each token; none without a mode.
+        acceptance: Whether acceptance probabilities are wanted.
     """
 
     method: MethodCode
@@ -47,6 +48,7 @@ class Resolved:
     ranks: bool
     top: int
     chosen_ids: tuple[int, ...]
+    acceptance: bool
 
 
 _resolved: WeakKeyDictionary[SamplingParams, Resolved] = WeakKeyDictionary()
@@ -75,6 +77,7 @@ def _resolve(params: SamplingParams) -> Resolved:
         ranks=bool(modes) and params.ranks,
         top=params.top_logprobs if modes else 0,
         chosen_ids=tuple(params.logprob_token_ids) if modes else (),
+        acceptance=params.acceptance_probabilities,
     )
 
 
@@ -88,6 +91,7 @@ class Wishes:
         ranks: [B] bool.
         top: [B] int64, entries beside each emitted token.
         chosen_ids: [B, c] int32, ids listed by each request, filled up with -1; c is the longest list.
+        acceptance: [B] bool.
     """
 
     lossy: NDArray[np.bool_]
@@ -95,6 +99,7 @@ class Wishes:
     ranks: NDArray[np.bool_]
     top: NDArray[np.int64]
     chosen_ids: NDArray[np.int32]
+    acceptance: NDArray[np.bool_]
 
     def view(self, *, raw: bool) -> NDArray[np.bool_]:
         """[B] bool, requests that want a mode of the raw rows, or one of the processed rows."""
@@ -117,4 +122,5 @@ class Wishes:
             ranks=np.array([one.ranks for one in sets])[index],
             top=np.array([one.top for one in sets], np.int64)[index],
             chosen_ids=chosen[index],
+            acceptance=np.array([one.acceptance for one in sets])[index],
         )

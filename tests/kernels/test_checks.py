@@ -116,7 +116,13 @@ BAD_PARAMETERS = [
         for token in (-1, V, 2**70)
     ),
     params(CONFLICT, "allowed_token_ids", "at most one", allowed_token_ids=[1], allowed_token_ids_by_row=[[1]]),
-    params(Reason.PARAMETER_REQUIRED, "synthetic_rates", "synthetic requires", method=Method.SYNTHETIC),
+    Case(
+        Reason.PARAMETER_REQUIRED,
+        "synthetic_rates",
+        {"params": [SamplingParams(), SamplingParams(method=Method.SYNTHETIC)], "params_index": [0, 1, 1]},
+        request=2,  # request 1 has no draft tokens, and needs none
+        says="synthetic requires",
+    ),
     params(Reason.PARAMETER_REQUIRED, "relaxed_top_n", "", method=Method.RELAXED, relaxed_margin=1.0),
     params(Reason.PARAMETER_REQUIRED, "relaxed_margin", "", method=Method.RELAXED, relaxed_top_n=1),
     Case(

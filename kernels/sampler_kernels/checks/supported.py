@@ -9,21 +9,17 @@ from sampler_kernels.params import SamplingParams
 from sampler_kernels.refusal import Reason, StepRefused
 from sampler_kernels.step import Step
 
-_NOWHERE = (
-    "method strict",
-    "method block",
-    "method synthetic",
-    "method typical",
-    "method relaxed",
-    "stop_token_ids",
-    "max_tokens",
-    "acceptance_probabilities",
-)
-
-NOT_BUILT = {
-    "cpu": _NOWHERE,
+NOT_BUILT: dict[str, tuple[str, ...]] = {
+    "cpu": (),
     "triton": (
-        *_NOWHERE,
+        "method strict",
+        "method block",
+        "method synthetic",
+        "method typical",
+        "method relaxed",
+        "stop_token_ids",
+        "max_tokens",
+        "acceptance_probabilities",
         "allowed_token_ids",
         "allowed_token_ids_by_row",
         "logit_bias",

@@ -60,7 +60,7 @@ def topk_logprobs(
         logit = load_at(table, row, emitted.numpy()[row].astype(np.int64)).numpy()
         logits[row] = logit
         if ranks:
-            rank[row] = _ranks(table, vocab, row, of_view.group_max(row), logit)
+            rank[row] = ranks_of(table, vocab, row, of_view.group_max(row), logit)
         if top_n:
             ids, largest = _largest(table, vocab, row, of_view.group_max(row), top_n)
             top_ids[row, : ids.shape[1]] = ids
@@ -104,7 +104,7 @@ def _largest(
     return np.where(logits == -math.inf, -1, ids), logits
 
 
-def _ranks(
+def ranks_of(
     rows: RowTable, vocab: int, row: Ints, group_max: NDArray[np.float32], logit: NDArray[np.float32]
 ) -> NDArray[np.int32]:
     """[m]: how many elements of each row are >= a logit. Only groups whose maximum reaches it are read."""
