@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import threshold_
 
 from sampler_kernels.processing import Processing, RowEdits, RowFilters, RowMasks
 from sampler_kernels.segments import spread
@@ -34,7 +35,8 @@ def process_spans(processing: Processing, which: Ints, start: Ints, logits: Tens
     """
     x: Logits = logits.numpy()
     if processing.masks is not None:
-        _mask_spans(processing.masks, which, start, x)
+        with np.errstate(invalid="ignore"):  # +inf, masked
+            _mask_spans(processing.masks, which, start, x)
     if processing.edits is not None:
         _edit_spans(processing.edits.of(torch.from_numpy(which)), which, start, x)
     if processing.filters is not None:
@@ -53,7 +55,8 @@ def process_elements(processing: Processing, which: Ints, columns: Ints, logits:
     x: Logits = logits.numpy()
     row = np.broadcast_to(which.reshape(-1, *[1] * (columns.ndim - 1)), columns.shape)
     if processing.masks is not None:
-        _mask_elements(processing.masks, row, columns, x)
+        with np.errstate(invalid="ignore"):
+            _mask_elements(processing.masks, row, columns, x)
     if processing.edits is not None:
         _edit_elements(processing.edits.of(torch.from_numpy(which)), row, columns, x)
     if processing.filters is not None:
@@ -141,16 +144,18 @@ def _between(ids: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
 
 def _cut_spans(filters: RowFilters, which: Ints, start: Ints, x: Logits) -> None:
     value, last = filters.cut_value.numpy()[which], filters.cut_id.numpy()[which]
-    if len(x) == 1:  # a large row: one comparison a side of the last id kept
-        middle = int(np.clip(int(last[0]) + 1 - int(start[0]), 0, x.shape[1]))
-        before, behind = x[0, :middle], x[0, middle:]
+    if len(x) == 1:
         if value[0] > -math.inf:
-            np.copyto(before, -math.inf, where=before < value[0])
-            np.copyto(behind, -math.inf, where=behind <= value[0])
+            # One threshold on either side of the last id kept; torch's has no branches, unlike a masked write.
+            middle = int(np.clip(int(last[0]) + 1 - int(start[0]), 0, x.shape[1]))
+            below = float(np.nextafter(value[0], np.float32(-math.inf)))
+            row = torch.from_numpy(x[0])
+            threshold_(row[:middle], below, -math.inf)
+            threshold_(row[middle:], float(value[0]), -math.inf)
         return
     cut = (value > -math.inf).nonzero()[0]
     if len(cut):
-        part = x[cut]
-        behind_last = np.arange(x.shape[1]) + start[cut, None] > last[cut, None]
-        part[(part < value[cut, None]) | ((part == value[cut, None]) & behind_last)] = -math.inf
-        x[cut] = part
+        part, edge = x[cut], value[cut, None]
+        before_last = np.arange(x.shape[1]) + start[cut, None] <= last[cut, None]
+        kept = (part > edge) | ((part == edge) & before_last)
+        x[cut] = part + _minus_inf_unless(kept.view(np.uint8))
