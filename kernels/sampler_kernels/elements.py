@@ -157,7 +157,7 @@ def load_groups(rows: RowTable, which: Ints, group: Ints) -> Tensor:
         full = block.shape[1] // GROUP
         if full:
             # Whole groups are copied as wholes: ten times as fast as element by element.
-            groups = block[:, : full * GROUP].unflatten(1, (full, GROUP))
+            groups = block[:, : full * GROUP].view(-1, full, GROUP)
             out[at] = groups[torch.from_numpy(index), torch.from_numpy(np.minimum(here, full - 1))].float()
         short = (here >= full).nonzero()[0]
         if len(short):
