@@ -85,6 +85,8 @@ class RowEdits:
     Attributes:
         request: [R] int64, whose row it is.
         ids: [E] int64, within each request ascending and distinct.
+        keys: [E] int64, request * V + id: one list that ascends over all requests.
+        vocab_size: V.
         cu: [B+1] int64 prefix sum of the numbers of ids.
         first: [R+1] int64: the values of a row are ``values[first[row] : first[row + 1]]``, in the order of the ids.
         values: [first[R]] float32, processed values; NaN or +inf where the client's element was.
@@ -92,6 +94,8 @@ class RowEdits:
 
     request: Tensor
     ids: Tensor
+    keys: Tensor
+    vocab_size: int
     cu: Tensor
     first: Tensor
     values: Tensor

@@ -177,7 +177,7 @@ def _output_lengths(step: Step, batch: int) -> NDArray[np.int64]:
     """[B] tokens that each request has output before this step."""
     lengths = np.zeros(batch, np.int64)
     if step.output_token_ids is not None:
-        lengths += np.diff(np.asarray(step.output_token_ids.cu, np.int64))
+        lengths = np.diff(np.asarray(step.output_token_ids.cu, np.int64)).astype(np.int64)
     if step.output_token_counts is not None:
         lengths += step.output_token_counts.totals
     if step.num_output_tokens is not None:

@@ -34,7 +34,8 @@ def process_spans(processing: Processing, which: Ints, start: Ints, logits: Tens
     """
     x: Logits = logits.numpy()
     if processing.masks is not None:
-        _mask_spans(processing.masks, which, start, x)
+        with np.errstate(invalid="ignore"):  # +inf, masked
+            _mask_spans(processing.masks, which, start, x)
     if processing.edits is not None:
         _edit_spans(processing.edits.of(torch.from_numpy(which)), which, start, x)
     if processing.filters is not None:
@@ -53,12 +54,19 @@ def process_elements(processing: Processing, which: Ints, columns: Ints, logits:
     x: Logits = logits.numpy()
     row = np.broadcast_to(which.reshape(-1, *[1] * (columns.ndim - 1)), columns.shape)
     if processing.masks is not None:
-        _mask_elements(processing.masks, row, columns, x)
+        with np.errstate(invalid="ignore"):
+            _mask_elements(processing.masks, row, columns, x)
     if processing.edits is not None:
         _edit_elements(processing.edits.of(torch.from_numpy(which)), row, columns, x)
     if processing.filters is not None:
         value, last = processing.filters.cut_value.numpy()[row], processing.filters.cut_id.numpy()[row]
         x[(x < value) | ((x == value) & (columns > last))] = -math.inf
+
+
+def prepare(processing: Processing | None, which: Ints) -> None:
+    """Computes what is needed to process some rows all at once, which is cheaper than row by row as they are loaded."""
+    if processing is not None and processing.edits is not None:
+        processing.edits.of(torch.from_numpy(which))
 
 
 def edited(processing: Processing | None, count: int) -> NDArray[np.bool_]:
@@ -105,52 +113,44 @@ def _minus_inf_unless(allowed: NDArray[np.uint8]) -> Logits:
 
 
 def _edit_spans(edits: RowEdits, which: Ints, start: Ints, x: Logits) -> None:
-    request, ids, cu = edits.request.numpy()[which], edits.ids.numpy(), edits.cu.numpy()
-    low, high = cu[request], cu[request + 1]
-    if not (high > low).any():
-        return
-    low, high = _between(ids, low, high, start), _between(ids, low, high, start + x.shape[1])
+    begin = edits.request.numpy()[which] * edits.vocab_size
+    low = np.searchsorted(edits.keys.numpy(), begin + start)
+    high = np.searchsorted(edits.keys.numpy(), begin + np.minimum(start + x.shape[1], edits.vocab_size))
     line, entry = spread(low, high - low)
-    x[line, ids[entry] - start[line]] = edits.values.numpy()[
-        edits.first.numpy()[which[line]] + entry - cu[request[line]]
-    ]
+    if len(line):
+        x[line, edits.ids.numpy()[entry] - start[line]] = _values(edits, which[line], entry)
 
 
 def _edit_elements(edits: RowEdits, row: Ints, columns: Ints, x: Logits) -> None:
-    request, ids, cu = edits.request.numpy()[row], edits.ids.numpy(), edits.cu.numpy()
-    low, high = cu[request], cu[request + 1]
-    if not (high > low).any():
-        return
-    entry = _between(ids, low, high, columns)
-    found = entry < high
-    found[found] = ids[entry[found]] == columns[found]
-    at = found.nonzero()
-    x[at] = edits.values.numpy()[edits.first.numpy()[row[at]] + entry[at] - low[at]]
+    keys = edits.keys.numpy()
+    wanted = edits.request.numpy()[row] * edits.vocab_size + columns
+    entry = np.searchsorted(keys, wanted)
+    inside = (columns >= 0) & (columns < edits.vocab_size) & (entry < len(keys))
+    inside[inside] = keys[entry[inside]] == wanted[inside]
+    x[inside] = _values(edits, row[inside], entry[inside])
 
 
-def _between(ids: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
-    """The first place in each list ``ids[low:high]``, which ascends, whose id is at least the wanted one; else high."""
-    low, high = low.copy(), high.copy()
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        less = open_ & (ids[np.minimum(middle, len(ids) - 1)] < wanted)
-        low = np.where(less, middle + 1, low)
-        high = np.where(open_ & ~less, middle, high)
-    return low
+def _values(edits: RowEdits, row: Ints, entry: Ints) -> Logits:
+    """Processed values of entries, in the rows that each is asked of."""
+    values: Logits = edits.values.numpy()
+    place: Ints = edits.first.numpy()[row] + entry - edits.cu.numpy()[edits.request.numpy()[row]]
+    return values[place]
 
 
 def _cut_spans(filters: RowFilters, which: Ints, start: Ints, x: Logits) -> None:
     value, last = filters.cut_value.numpy()[which], filters.cut_id.numpy()[which]
-    if len(x) == 1:  # a large row: one comparison a side of the last id kept
-        middle = int(np.clip(int(last[0]) + 1 - int(start[0]), 0, x.shape[1]))
-        before, behind = x[0, :middle], x[0, middle:]
+    if len(x) == 1:
         if value[0] > -math.inf:
-            np.copyto(before, -math.inf, where=before < value[0])
-            np.copyto(behind, -math.inf, where=behind <= value[0])
+            # One threshold on either side of the last id kept; torch's has no branches, unlike a masked write.
+            middle = int(np.clip(int(last[0]) + 1 - int(start[0]), 0, x.shape[1]))
+            below = float(np.nextafter(value[0], np.float32(-math.inf)))
+            row = torch.from_numpy(x[0])
+            torch.threshold_(row[:middle], below, -math.inf)
+            torch.threshold_(row[middle:], float(value[0]), -math.inf)
         return
     cut = (value > -math.inf).nonzero()[0]
     if len(cut):
-        part = x[cut]
-        behind_last = np.arange(x.shape[1]) + start[cut, None] > last[cut, None]
-        part[(part < value[cut, None]) | ((part == value[cut, None]) & behind_last)] = -math.inf
-        x[cut] = part
+        part, edge = x[cut], value[cut, None]
+        before_last = np.arange(x.shape[1]) + start[cut, None] <= last[cut, None]
+        kept = (part > edge) | ((part == edge) & before_last)
+        x[cut] = part + _minus_inf_unless(kept.view(np.uint8))

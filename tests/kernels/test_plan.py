@@ -118,9 +118,9 @@ def test_temperature_zero_is_greedy_for_lossless_methods(method: Method) -> None
 
 def test_top_and_chosen_are_of_whatever_mode() -> None:
     other = resolve(SamplingParams(logprobs_modes=[LogprobsMode.RAW_LOGITS], top_logprobs=3, logprob_token_ids=[1]))
-    assert (other.modes, other.top, other.chosen_ids) == ({LogprobsMode.RAW_LOGITS}, 3, (1,))
+    assert (other.modes, other.top, other.chosen_ids) == (frozenset({LogprobsMode.RAW_LOGITS}), 3, (1,))
     none = resolve(SamplingParams(logprobs_modes=[], top_logprobs=3, logprob_token_ids=[1]))
-    assert (none.modes, none.top, none.chosen_ids, none.ranks) == (set(), 0, (), False)
+    assert (none.modes, none.top, none.chosen_ids, none.ranks) == (frozenset[LogprobsMode](), 0, (), False)
 
 
 INVERSE = torch.tensor([1, -1, -1, 2, -1, 0], dtype=torch.int32)

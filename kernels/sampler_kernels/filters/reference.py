@@ -150,12 +150,14 @@ class _LargeRow:
             if found is not None:
                 return found
         ids, x = self._list(groups) if listed else self._whole()
-        left = x[x >= floor]
+        left = np.compress(x >= floor, x)
         if 0 < top_k < len(left):
             left = np.partition(left, -top_k)[-top_k:]
         last = float(left.min())
         if top_p < 1:
-            last, kept = self._head(left, top_p - EDGE, float(self._masses(left).sum(dtype=np.float64)))
+            alone = not top_k and least == -math.inf
+            total = self._total if alone else float(self._masses(left).sum(dtype=np.float64))
+            last, kept = self._head(left, (top_p - EDGE) * total)
         else:
             kept = len(left)
         return self._with_id(ids, x, last, kept)
@@ -163,11 +165,15 @@ class _LargeRow:
     def _head_of_best_groups(self, top_p: float) -> tuple[float, int] | None:
         """The cut of top-p alone, if it lies among what is above all but the best groups."""
         next_best = np.partition(self._group_max, -_FIRST_GROUPS - 1)[-_FIRST_GROUPS - 1]
-        ids, x = self._list((self._group_max > next_best).nonzero()[0])
-        left = x[x > next_best]
-        if not len(left) or self._masses(left).sum(dtype=np.float64) < (top_p - EDGE) * self._total:
+        groups = (self._group_max > next_best).nonzero()[0]
+        wanted = (top_p - EDGE) * self._total
+        if not len(groups) or GROUP * self._masses(self._group_max[groups]).sum(dtype=np.float64) < wanted:
+            return None  # not even groups full of their maxima would reach it
+        ids, x = self._list(groups)
+        left = np.compress(x > next_best, x)
+        if self._masses(left).sum(dtype=np.float64) < wanted:
             return None
-        return self._with_id(ids, x, *self._head(left, top_p - EDGE, self._total))
+        return self._with_id(ids, x, *self._head(left, wanted))
 
     def _list(self, groups: Ints) -> tuple[Ints | None, Logits]:
         x = load_groups(self._rows, np.repeat(self._row, len(groups)), groups).numpy()
@@ -179,28 +185,24 @@ class _LargeRow:
     def _masses(self, x: Logits) -> Logits:
         return mass_(torch.from_numpy(x.copy()), self._maximum, self._inverse).numpy()
 
-    def _head(self, x: Logits, share: float, total: float) -> tuple[float, int]:
-        """The last value of the shortest head that leaves less than ``share`` of ``total`` before its last element.
+    def _head(self, x: Logits, wanted: float) -> tuple[float, int]:
+        """The shortest head of the order that has the mass ``wanted``, and at least one element.
 
         Args:
-            x: What is left, in any order, down to some value, all of it above that.
-            share: Of the mass.
-            total: Mass of all that is left.
+            x: The first elements of the order, in any order, of at least that mass.
+            wanted: Mass, relative to the row's largest element.
 
         Returns:
-            The value, and how many elements the head has.
+            The last value of the head, and how many elements it has.
         """
-        wanted = share * total
         best, middle = self._narrowed(x, wanted)
         before = float(self._masses(best).sum(dtype=np.float64))
-        if not before < wanted and len(best):
-            best, middle, before = best[:0], x, 0.0
         order = np.sort(middle)[::-1]
-        prefix = before + self._masses(order).cumsum(dtype=np.float64)
-        if prefix[-1] < wanted and len(middle) < len(x):
-            order, best = np.sort(x)[::-1], best[:0]
-            prefix = self._masses(order).cumsum(dtype=np.float64)
-        kept = min(1 + int(np.searchsorted(prefix, wanted)), len(order))
+        kept = _reaching(self._masses(order), wanted - before)
+        if len(middle) < len(x) and (kept > len(order) or before >= wanted):  # the sample misled
+            best, order = best[:0], np.sort(x)[::-1]
+            kept = _reaching(self._masses(order), wanted)
+        kept = min(kept, len(order))
         return float(order[kept - 1]), len(best) + kept
 
     def _narrowed(self, x: Logits, wanted: float) -> tuple[Logits, Logits]:
@@ -209,16 +211,29 @@ class _LargeRow:
             return x[:0], x
         step = len(x) // (_NARROWED_FROM // 4)
         sample = np.sort(x[::step])[::-1]
-        rank = int(np.searchsorted(self._masses(sample).cumsum(dtype=np.float64), wanted / step))
+        rank = _reaching(self._masses(sample), wanted / step)
         # A rank estimated from r of the sample's elements is off by the root of r or so.
         spread = 4 * (math.isqrt(rank) + 2)
         high, low = max(0, (rank - spread) * step), min(len(x), (rank + spread) * step)
-        part = np.partition(x, [len(x) - low, len(x) - 1 - high] if low < len(x) else len(x) - 1 - high)
-        return part[len(x) - high :], part[len(x) - low : len(x) - high]
+        part = np.partition(x, len(x) - low)[len(x) - low :] if low < len(x) else x
+        part = np.partition(part, low - 1 - high)  # one place at a time: numpy is quick with one only
+        return part[low - high :], part[: low - high]
 
     @staticmethod
     def _with_id(ids: Ints | None, x: Logits, last: float, kept: int) -> tuple[float, int]:
         """The cut behind ``kept`` elements, the last of value ``last``; ``x`` has all of that value, ids ascending."""
-        wanted = kept - int((x > last).sum())
-        place = int((x == last).nonzero()[0][wanted - 1])
+        wanted = kept - np.count_nonzero(x > last)
+        place = int(np.flatnonzero(x == last)[wanted - 1])
         return last, place if ids is None else int(ids[place])
+
+
+def _reaching(masses: Logits, wanted: float) -> int:
+    """How many leading masses it takes, at least one, for their sum to be ``wanted``; one more than all if it never is.
+
+    Summed by runs first: a running sum is the slowest thing that a CPU can do to a list.
+    """
+    runs = len(masses) // GROUP
+    prefix = masses[: runs * GROUP].reshape(runs, GROUP).sum(1, dtype=np.float64).cumsum()
+    run = int(np.searchsorted(prefix, wanted))
+    rest = masses[run * GROUP : (run + 1) * GROUP].cumsum(dtype=np.float64)
+    return run * GROUP + int(np.searchsorted(rest, wanted - (prefix[run - 1] if run else 0.0))) + 1

@@ -61,4 +61,5 @@ def _put_before(context: NDArray[np.int64], end: Ints, history: Segments, used: 
     count = np.minimum(stop - cu[used], end)
     line, place = spread(stop - count, count)
     context[line, place - stop[line] + end[line]] = history.values.numpy()[place]
-    return end - count
+    begin: Ints = end - count
+    return begin

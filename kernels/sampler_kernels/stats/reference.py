@@ -30,7 +30,7 @@ from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.processing import RowFilters
 from sampler_kernels.rows import RowTable
-from sampler_kernels.views import edited
+from sampler_kernels.views import edited, prepare
 
 _EMPTY_TILE = -80.0
 """A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
@@ -177,6 +177,7 @@ class LazyRowStats:
         self._known[which] = True
         if self._edits_of is not None:
             which = self._take_over(self._edits_of, which)
+        prepare(self.rows.processing, which)
         for span, part in self._spans(which):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
