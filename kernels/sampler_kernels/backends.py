@@ -102,11 +102,11 @@ def _cpu() -> Backend:
     from sampler_kernels.flatten.reference import flatten  # noqa: PLC0415
     from sampler_kernels.processors.reference import processors  # noqa: PLC0415
     from sampler_kernels.rejection.reference import rejection  # noqa: PLC0415
-    from sampler_kernels.stats.reference import LazyRowStats  # noqa: PLC0415
+    from sampler_kernels.stats.supplied import lazy_stats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.reference import topk_logprobs  # noqa: PLC0415
 
     cpu = torch.device("cpu")
-    return Backend("cpu", cpu, processors, LazyRowStats, rejection, draw, flatten, topk_logprobs, cut)
+    return Backend("cpu", cpu, processors, lazy_stats, rejection, draw, flatten, topk_logprobs, cut)
 
 
 @cache

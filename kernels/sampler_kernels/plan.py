@@ -20,6 +20,7 @@ from sampler_kernels.method_plan import cut_columns, lossy_columns, method_colum
 from sampler_kernels.processing_plan import processing_plan
 from sampler_kernels.rows import RowPointers, RowTable
 from sampler_kernels.step import Step
+from sampler_kernels.supplied_plan import draft_sums, supplied_columns, target_sums
 from sampler_kernels.wishes import Resolved, Wishes, resolve
 
 GIVEN_SEED_BITS = 53
@@ -72,14 +73,18 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
     seeds = _seeds(host)
     processed = processing_plan(step, host)
     arrays = _columns(host, sets, draft, wishes, seeds) | _ids(step, draft) | processed.columns
-    arrays |= method_columns(step.params, host)
+    arrays |= method_columns(step.params, host) | supplied_columns(step, host, draft)
     if device.type != "cpu":
         arrays |= _pointers("target", target) | _pointers("draft", draft.table)
     columns = upload(arrays, device)
     batch = Batch(
         vocab_size=vocab_size,
-        target=replace(_with_pointers("target", target, columns), processing=processed.processing(columns, device)),
-        draft=_with_pointers("draft", draft.table, columns),
+        target=replace(
+            _with_pointers("target", target, columns),
+            processing=processed.processing(columns, device),
+            supplied=target_sums(step, columns, device),
+        ),
+        draft=replace(_with_pointers("draft", draft.table, columns), supplied=draft_sums(step, columns, device)),
         draft_lengths=columns["draft_lengths"],
         cu_num_logits=columns["cu_num_logits"],
         cu_drafts=columns["cu_drafts"],

@@ -29,6 +29,21 @@ class RowPointers:
 
 
 @dataclass(frozen=True, eq=False)
+class SuppliedSums:
+    """Log-sum-exps that the caller has of R rows anyway.
+
+    Attributes:
+        log_sum_exp: [R] float64 on the device, ln of the sum of exp(x / T) of each row; anything where not given.
+        given: [R] bool on the device.
+        reported_ids: [R, c] int32 on the device, ids whose logits are reported of each row, -1 for none; None: c = 0.
+    """
+
+    log_sum_exp: Tensor
+    given: Tensor
+    reported_ids: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class RowTable:
     """R rows, each a row of one of the ``blocks``.
 
@@ -41,6 +56,7 @@ class RowTable:
         index: [R] int64, the row within its block.
         uploaded: The pointers, where ``plan`` has sent them to the device with the rest of the step.
         processing: What happens to elements as they are loaded; None for the rows as the client gave them.
+        supplied: Log-sum-exps that came with the rows; None where no request brings any.
     """
 
     blocks: tuple[Tensor, ...]
@@ -48,6 +64,7 @@ class RowTable:
     index: NDArray[np.int64]
     uploaded: RowPointers | None = None
     processing: Processing | None = None
+    supplied: SuppliedSums | None = None
 
     def __len__(self) -> int:
         """R."""

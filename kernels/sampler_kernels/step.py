@@ -123,7 +123,10 @@ class Step:
         token_bitmask: [rows, ceil(V / 32)] int32; bit i % 32 of word i / 32 allows id i.
         token_bitmask_index: [N] row of ``token_bitmask`` for each target row, -1 for none.
         target_logsumexp: [N] fp64 log-sum-exp of target row / temperature, where the caller has it.
+        has_target_logsumexp: [B] for which requests ``target_logsumexp`` holds; None: for all, if it is given.
         draft_logsumexp: [rows of draft logits, in request order] fp64, likewise.
+        has_draft_logsumexp: [B] for which requests ``draft_logsumexp`` holds; None: for all that have draft logits, if
+            it is given.
     """
 
     target_logits: Tensor
@@ -142,4 +145,6 @@ class Step:
     token_bitmask: Tensor | None = None
     token_bitmask_index: Sequence[int] | None = None
     target_logsumexp: Tensor | None = None
+    has_target_logsumexp: Sequence[bool] | None = None
     draft_logsumexp: Tensor | None = None
+    has_draft_logsumexp: Sequence[bool] | None = None

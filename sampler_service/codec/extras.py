@@ -154,7 +154,7 @@ def _logsumexp(
     counts: IntColumn,
     readable: BoolColumn,
     miss: Miss,
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """Supplied log-sum-exps: ``counts[r]`` entries for each request r whose rows are ``readable``."""
     flags = column(getattr(message, f"has_{field}"), f"has_{field}", len(counts))
     wanted = readable if flags is None else np.asarray(flags)
@@ -172,10 +172,10 @@ def _logsumexp(
         raise Refusal(CoreReason.PARAMETER_CONFLICT.value, what, f"has_{field}[{request}]", request)
     if not wanted.any():
         return {}
-    if (wanted != readable).any() or tensor.in_region:
-        miss("log-sum-exps for some of a step's requests, or in regions, are", field)
+    if tensor.in_region:
+        miss("log-sum-exps in regions are", field)
         return {}
-    return {field: tensor.data}
+    return {field: tensor.data, f"has_{field}": wanted}
 
 
 def _has_logits(step: Step) -> BoolColumn:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sampler_kernels.checks.integers import int_column
 from sampler_kernels.checks.refusing import refusal
@@ -18,8 +21,8 @@ def check_extras(step: Step, host: HostColumns) -> None:
     """Refuse histories, bitmasks and log-sum-exps that do not fit the step.
 
     Raises:
-        StepRefused: SHAPE_MISMATCH, LAYOUT_UNSUPPORTED, DTYPE_UNSUPPORTED, INDEX_OUT_OF_RANGE or
-            PARAMETER_OUT_OF_RANGE.
+        StepRefused: SHAPE_MISMATCH, LAYOUT_UNSUPPORTED, DTYPE_UNSUPPORTED, INDEX_OUT_OF_RANGE, PARAMETER_CONFLICT
+            or PARAMETER_OUT_OF_RANGE.
     """
     batch, rows = len(host.draft_lengths), int(host.cu_num_logits[-1])
     for field, history in (("prompt_token_ids", step.prompt_token_ids), ("output_token_ids", step.output_token_ids)):
@@ -31,12 +34,25 @@ def check_extras(step: Step, host: HostColumns) -> None:
         check_count(len(step.num_output_tokens), "num_output_tokens", batch, PER_REQUEST)
         int_column(step.num_output_tokens, "num_output_tokens", -1, 2**31)
     _check_bitmask(step, rows)
+    _check_flags(step.has_target_logsumexp, "has_target_logsumexp", np.ones(batch, np.bool_))
+    _check_flags(step.has_draft_logsumexp, "has_draft_logsumexp", host.block_index >= 0)
     doubles = (torch.float64,)
     if step.target_logsumexp is not None:
         check_vector(step.target_logsumexp, "target_logsumexp", doubles, rows, "one for each target row")
     if step.draft_logsumexp is not None:
         drafts = int(host.draft_lengths[host.block_index >= 0].sum())
         check_vector(step.draft_logsumexp, "draft_logsumexp", doubles, drafts, "one for each row of draft logits")
+
+
+def _check_flags(flags: Sequence[bool] | None, field: str, possible: NDArray[np.bool_]) -> None:
+    if flags is None:
+        return
+    check_count(len(flags), field, len(possible), PER_REQUEST)
+    impossible = np.asarray(flags, np.bool_) & ~possible
+    if impossible.any():
+        request = int(impossible.argmax())
+        what = f"{field} is true, and the request has no draft logits"
+        raise refusal(Reason.PARAMETER_CONFLICT, what, field=field, request=request)
 
 
 def _check_history(history: Ragged, field: str, batch: int) -> None:

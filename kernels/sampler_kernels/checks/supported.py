@@ -38,11 +38,13 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
 }
 """Features of a parameter set, by their names in ``FEATURES``, that a backend lacks."""
 
-_STEP_FIELDS_NOWHERE = {"target_logsumexp": "target_logsumexp", "draft_logsumexp": "draft_logsumexp"}
-
-STEP_FIELDS_NOT_BUILT = {
-    "cpu": _STEP_FIELDS_NOWHERE,
-    "triton": {"token_bitmask": "allowed_bitmask", **_STEP_FIELDS_NOWHERE},
+STEP_FIELDS_NOT_BUILT: dict[str, dict[str, str]] = {
+    "cpu": {},
+    "triton": {
+        "token_bitmask": "allowed_bitmask",
+        "target_logsumexp": "target_logsumexp",
+        "draft_logsumexp": "draft_logsumexp",
+    },
 }
 """Attributes of a step that must be None on a backend, with their names on the wire."""
 

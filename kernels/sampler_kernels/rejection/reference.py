@@ -23,7 +23,7 @@ def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: 
 
     Only needed rows are asked for: of a request of method block all up to its first placeholder, of any other row j
     if its first j draft tokens stood, and the draft row beside it where there is a token to compare. So the first bad
-    row met is the smallest needed one that is bad.
+    row met is the smallest needed one that is bad. Where log-sum-exps are supplied, single logits stand for rows.
 
     Args:
         batch: The step.
@@ -68,10 +68,13 @@ def _row_by_row(
         kind = own_law[request]
         if code is MethodCode.STANDARD:  # the others draw from p, or take the argmax
             kind = np.where(wave.token >= 0, int(DrawKind.RESIDUAL), kind)
-        ends = ~stands & ~wave.bad
+        bad = wave.bad
+        if rows.supplied or draft_rows.supplied:  # a row that is drawn from is read, and may not be as it was said
+            bad = bad | wave.contradicted(~stands & ~bad)
+        ends = ~stands & ~bad
         verdicts.accept(request[ends], j, kind[ends])
-        if wave.bad.any():
-            verdicts.bad_rows(request[wave.bad], j)
+        if bad.any():
+            verdicts.bad_rows(request[bad], j)
         request = request[stands]
         j += 1
 

@@ -120,13 +120,18 @@ class Wave:
         return probability(self.rows, self.row, self.token, self.target)
 
     @cached_property
+    def draft_column(self) -> Ints:
+        """Where the token of each row with a draft row beside it stands in that row."""
+        row = self.row[self.beside]
+        return column_of(self.columns.batch, self.columns.place[row], self.columns.token[row])
+
+    @cached_property
     def q(self) -> Floats:
         """[n], the draft's probability of its token: 1 where the draft is a point mass."""
         q = np.ones(len(self.row))
         if len(self.beside):
-            row = self.row[self.beside]
-            column = draft_column(self.columns.batch, self.columns.place[row], self.columns.token[row])
-            q[self.beside] = probability(self.draft_rows, self.columns.draft_row[row], column, self.draft)
+            draft_row = self.columns.draft_row[self.row[self.beside]]
+            q[self.beside] = probability(self.draft_rows, draft_row, self.draft_column, self.draft)
         return q
 
     @cached_property
@@ -140,10 +145,23 @@ class Wave:
         bad = self.target.bad.copy()
         if len(self.beside):
             bad[self.beside] |= self.draft.bad
+        if self.rows.supplied:
+            bad |= self.rows.unreadable(self.row, self.token)
+        if self.draft_rows.supplied:
+            draft_row = self.columns.draft_row[self.row[self.beside]]
+            bad[self.beside] |= self.draft_rows.unreadable(draft_row, self.draft_column)
         return bad
 
+    def contradicted(self, drawn: Bools) -> Bools:
+        """[n], which of the rows that are drawn from, [n] bool, or draft rows beside them, are not as supplied."""
+        at, out = drawn.nonzero()[0], np.zeros(len(drawn), np.bool_)
+        out[at] = self.rows.contradicts(self.row[at])
+        beside = self.beside[drawn[self.beside]]
+        out[beside] |= self.draft_rows.contradicts(self.columns.draft_row[self.row[beside]])
+        return out
 
-def draft_column(batch: Batch, place: Ints, token: Ints) -> Ints:
+
+def column_of(batch: Batch, place: Ints, token: Ints) -> Ints:
     """[n]: which column of its draft row each token is; -1, or past the row's end, where there is none.
 
     Args:

@@ -84,6 +84,9 @@ class LazyRowStats:
             row that is asked for will be emitted from, and its logprobs then need them.
     """
 
+    supplied = False
+    """Whether some rows are not read, their log-sum-exp being known."""
+
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
         self.rows = rows
         given = temperature.double().numpy()
@@ -147,7 +150,7 @@ class LazyRowStats:
         if not self._edited.any():
             return self
         if self._raw_rows is None:
-            self._raw_rows = LazyRowStats(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
+            self._raw_rows = type(self)(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
             self._raw_rows._edits_of = self  # noqa: SLF001  (of the same class)
         return self._raw_rows
 
@@ -157,10 +160,24 @@ class LazyRowStats:
         self._compute(which)
         return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
 
+    def log_sum_exp(self, which: Ints, *, raw: bool) -> Floats:
+        """[n]: ln of the sum of exp(x / T) of some rows, or of exp(x) of the rows as the client gave them."""
+        totals = self.raw_rows().raw_totals(which) if raw else self.totals(which)
+        temperature = 1.0 if raw else self.temperature[which]
+        return totals.maximum.astype(np.float64) / temperature + np.log(totals.total)
+
     def group_max(self, which: Ints) -> NDArray[np.float32]:
         """[n, groups] of some rows."""
         self._compute(which)
         return self._group_max[which]
+
+    def unreadable(self, which: Ints, columns: Ints) -> NDArray[np.bool_]:  # noqa: ARG002 - see SuppliedRowStats
+        """[n], whether single columns are gathered from rows that are not read, and are bad. Here all rows are read."""
+        return np.zeros(len(which), np.bool_)
+
+    def contradicts(self, which: Ints) -> NDArray[np.bool_]:
+        """[n], whether rows are not what the caller said of them, who here has said nothing."""
+        return np.zeros(len(which), np.bool_)
 
     def argmax(self, which: Ints) -> Ints:
         """[n]: lowest id that reaches the maximum of its row; meaningless for a bad row."""

@@ -54,9 +54,7 @@ def topk_logprobs(
     row = (emitted.numpy() >= 0).nonzero()[0]
     if len(row):
         of_view = rows.raw_rows() if raw else rows
-        totals = of_view.raw_totals(row) if raw else rows.totals(row)
-        temperature = 1.0 if raw else rows.temperature[row]
-        log_sum_exp[row] = totals.maximum.astype(np.float64) / temperature + np.log(totals.total)
+        log_sum_exp[row] = rows.log_sum_exp(row, raw=raw)
         logit = load_at(table, row, emitted.numpy()[row].astype(np.int64)).numpy()
         logits[row] = logit
         if ranks:
