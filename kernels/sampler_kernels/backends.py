@@ -125,7 +125,7 @@ def _triton() -> Backend:
     from sampler_kernels.stats.kernel import stats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
 
-    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs, _uncut)
+    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs, _not_built)
 
 
 def _unprocessed(batch: Batch) -> RowTable:
@@ -133,9 +133,9 @@ def _unprocessed(batch: Batch) -> RowTable:
     return batch.target
 
 
-def _uncut(batch: Batch, decision: Decision, emitted: Tensor) -> Cut:
-    """Never asked: ``checks`` lets no stop id and no limit pass to this backend."""
-    raise AssertionError("a batch was to be cut that cannot be")
+def _not_built(*_: object) -> Cut:
+    """Never called: ``checks`` lets nothing pass to a backend that lacks what it needs."""
+    raise AssertionError("a step was to be cut on a backend that cannot")
 
 
 _LOADERS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "triton": _triton}

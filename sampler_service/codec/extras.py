@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels import Ragged, Step

@@ -266,7 +266,7 @@ UNSUITED_TO_LOGSUMEXPS = [
 ]
 MASK: dict[str, Any] = {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32), "token_bitmask_index": [0] * 8}
 UNSUITED_TO_LOGSUMEXPS.append(
-    Case(CONFLICT, "allowed_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]})
+    Case(CONFLICT, "allowed_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]}, request=0)
 )
 
 NOT_BUILT = [

@@ -85,7 +85,7 @@ def _check_each_params(
     mine = host.params_index if users is None else np.where(users, host.params_index, -1)
     index = 0
     try:
-        for index, params in enumerate(step.params):  # noqa: B007 - the handler reads where the loop stopped
+        for index, params in enumerate(step.params):
             if users is None or (mine == index).any():
                 rule(params, vocab_size)
     except StepRefused as refused:

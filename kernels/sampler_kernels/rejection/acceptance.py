@@ -16,9 +16,7 @@ from sampler_kernels.segments import spread
 from sampler_kernels.stats.reference import LazyRowStats
 
 
-def acceptance(
-    columns: Columns, rows: LazyRowStats, draft_rows: LazyRowStats, verdicts: Verdicts
-) -> Tensor | None:
+def acceptance(columns: Columns, rows: LazyRowStats, draft_rows: LazyRowStats, verdicts: Verdicts) -> Tensor | None:
     """What standard would ask of each draft token up to the first that did not stand: min(1, p/q).
 
     0 where p is, and else 1 where q is 0. Where the method reads no draft row q is the point mass, and in greedy p is
