@@ -22,6 +22,7 @@ from sampler_kernels import (
     SamplingParams,
     Step,
     StepRefused,
+    TokenCounts,
     check,
 )
 
@@ -269,6 +270,33 @@ UNSUITED_TO_LOGSUMEXPS.append(
     Case(CONFLICT, "allowed_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]}, request=0)
 )
 
+
+def counts(cu: list[int], each: list[int], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Counts of output ids 0, 1, ... as many as there are of them, laid out by ``cu``."""
+    found = TokenCounts(Ragged(torch.arange(cu[-1]), cu), torch.tensor(each, dtype=torch.int64))
+    return {"output_token_counts": found} | changes
+
+
+GIVEN = Ragged(torch.tensor([1, 2]), [0, 1, 1, 2])
+BAD_COUNTS = [
+    Case(Reason.SHAPE_MISMATCH, "output_token_ids", counts([0, 1, 2], [1, 1]), says="4"),
+    Case(
+        Reason.SHAPE_MISMATCH,
+        "output_token_ids.sparse_counts",
+        counts([0, 0, 1, 2], [1]),
+        says="one for each sparse id",
+    ),
+    Case(RANGE, "output_token_ids.sparse_counts", counts([0, 0, 1, 2], [1, 0]), says="at least 1"),
+    Case(CONFLICT, "output_token_ids", counts([0, 0, 1, 2], [1, 1], output_token_ids=GIVEN), request=2, says="both"),
+    Case(
+        CONFLICT,
+        "bad_words",
+        counts([0, 0, 1, 1], [1], params=[SamplingParams(bad_words=[[1], [2, 3]])]),
+        request=1,
+        says="order",
+    ),
+]
+
 NOT_BUILT = [
     *(
         params(Reason.NOT_IMPLEMENTED, name, "not built yet", **given)
@@ -316,7 +344,7 @@ NOT_BUILT = [
     ),
 ]
 
-CASES = [*BAD_PARAMETERS, *BAD_STEPS, *BAD_IDS, *UNSUITED_TO_LOGSUMEXPS, *NOT_BUILT]
+CASES = [*BAD_PARAMETERS, *BAD_STEPS, *BAD_COUNTS, *BAD_IDS, *UNSUITED_TO_LOGSUMEXPS, *NOT_BUILT]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
