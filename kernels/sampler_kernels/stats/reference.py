@@ -383,5 +383,6 @@ def probability(rows: LazyRowStats, which: Ints, ids: Ints, totals: RowTotals) -
         totals: Of those rows.
     """
     logit = load_at(rows.rows, which, ids).double().numpy()
-    with np.errstate(invalid="ignore"):  # a bad row gives NaN, which no comparison passes
+    # A bad row gives NaN, which no comparison passes; a wrong log-sum-exp may give inf.
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.exp((logit - totals.maximum) / rows.temperature[which]) / totals.total
