@@ -16,7 +16,7 @@ from sampler_client.codec.tensors import tensor
 from sampler_client.codec.wire import Chunks
 from sampler_client.errors import invalid
 from sampler_client.params import SamplingParams
-from sampler_client.step import Array, DraftBlock, History, Step
+from sampler_client.step import Array, DraftBlock, History, Ints, Step
 from sampler_client.v1 import sampler_pb2 as pb
 
 
@@ -32,7 +32,7 @@ class ParamsColumns:
     """
 
     sent: Sequence[SamplingParams]
-    index: Sequence[int] | None = None
+    index: Ints | None = None
     kept: Sequence[int] = ()
     keep_as: Sequence[int] = ()
 
@@ -129,7 +129,7 @@ def _history(history: History, field: str) -> Chunks:
     return out
 
 
-def _bitmask(words: Array, index: Sequence[int] | None) -> Chunks:
+def _bitmask(words: Array, index: Ints | None) -> Chunks:
     message = pb.TokenBitmask()
     extend(message.mask_index, index, "token_bitmask_index")
     out = Chunks(message.SerializeToString())
