@@ -76,7 +76,8 @@ FULL_MESSAGE = pb.SamplingParams(
 
 
 def encoded(params: SamplingParams) -> pb.SamplingParams:
-    return pb.SamplingParams.FromString(encode_params(params))
+    (message,) = pb.Step.FromString(encode_params(params)).params
+    return message
 
 
 def sent(what: Step) -> pb.Step:
