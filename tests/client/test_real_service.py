@@ -30,6 +30,7 @@ from sampler_client import (
     StepResult,
 )
 
+pytest.importorskip("torch", reason="only the client is installed")
 pytest.importorskip("sampler_service", reason="only the client is installed")
 
 ROOT = Path(__file__).parents[2]
