@@ -84,7 +84,7 @@ def test_idle_stream_ends_and_a_chatty_one_too(tmp_path: Path) -> None:
             server.lifecycle.start_drain()
             refusals, error = await chatty
             assert refusals > 0
-            assert error.startswith("DRAINING: ")
+            assert "DRAINING: " in error
             with refused("UNAVAILABLE", "DRAINING"):
                 await idle.read()
 
@@ -102,7 +102,7 @@ def _chat(address: str) -> tuple[int, str]:
                 refusals += answer.error.reason == "DRAINING"
                 waiting.put(stream_request(small_step(), 0))
         except grpc.RpcError as error:
-            return refusals, str(error.details()) if isinstance(error, grpc.Call) else ""
+            return refusals, str(error)
         finally:
             waiting.put(b"")
     return refusals, ""
