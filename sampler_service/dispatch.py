@@ -35,6 +35,11 @@ class Dispatcher:
         self._room.set()
 
     @property
+    def admitted(self) -> int:
+        """Steps admitted and not yet finished."""
+        return self._admitted
+
+    @property
     def is_full(self) -> bool:
         """Whether the next step has to wait or is refused."""
         return self._admitted >= self._most

@@ -104,7 +104,7 @@ async def _drain(
         _log.warning("calls are still open; ending them")
 
 
-async def _set_health(probes: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+async def _set_health(probes: health.aio.HealthServicer, status: int) -> None:
     for name in (health.OVERALL_HEALTH, SERVICE.full_name):
         await probes.set(name, status)
 

@@ -34,7 +34,9 @@ class _Draft:
 
     def miss(self, what: str, field: str) -> None:
         """Note something legal that cannot be done; the first one is what the client hears of."""
-        self.not_built = self.not_built or refuse(CoreReason.NOT_IMPLEMENTED, f"{field}: {what} not built yet", field=field)
+        self.not_built = self.not_built or refuse(
+            CoreReason.NOT_IMPLEMENTED, f"{field}: {what} not built yet", field=field
+        )
 
 
 class StepDecoder:
@@ -208,19 +210,17 @@ def _randomness(message: pb.Step, batch: int) -> tuple[list[int | None] | None, 
     seeds: list[int | None] | None = None if given is None else [*given]
     has_seed = column(message.has_seed, "has_seed", batch)
     positions = column(message.positions, "positions", batch)
-    if has_seed is not None:
-        if seeds is None:
-            if any(has_seed):
-                request = has_seed.index(True)
-                what = f"request {request}: has_seed is true and seeds is empty; send the seed, or leave has_seed out"
-                raise Refusal(Reason.FIELD_REQUIRED.value, what, "seeds", request)
-        else:
-            seeds = [seed if has else None for seed, has in zip(seeds, has_seed, strict=True)]
+    if has_seed is not None and seeds is not None:
+        seeds = [seed if has else None for seed, has in zip(seeds, has_seed, strict=True)]
+    elif has_seed is not None and True in has_seed:
+        request = has_seed.index(True)
+        what = f"request {request}: has_seed is true and seeds is empty; send the seed, or leave has_seed out"
+        raise Refusal(Reason.FIELD_REQUIRED.value, what, "seeds", request)
     if seeds is not None and positions is None:
-        request = next((r for r, seed in enumerate(seeds) if seed is not None), None)
-        if request is not None:
-            what = f"request {request}: seeds gives a seed and positions is empty; a seed needs its position"
-            raise Refusal(Reason.SEED_WITHOUT_POSITION.value, what, f"seeds[{request}]", request)
+        for request, seed in enumerate(seeds):
+            if seed is not None:
+                what = f"request {request}: seeds gives a seed and positions is empty; a seed needs its position"
+                raise Refusal(Reason.SEED_WITHOUT_POSITION.value, what, f"seeds[{request}]", request)
     return seeds, positions
 
 
