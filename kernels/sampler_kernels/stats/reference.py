@@ -32,7 +32,7 @@ _EMPTY_TILE = -80.0
 far below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
 
-_RAW = inverse_temperature(np.ones(1))
+_RAW = float(inverse_temperature(np.ones(1))[0])
 """What temperature 1 multiplies by."""
 
 
@@ -156,7 +156,7 @@ class LazyRowStats:
                 tile_is_raw = bool(self._is_raw[row].all())
                 if self._has_raw and not tile_is_raw:
                     _put(self._raw_sum, row, _raw_sum(tile), 0.0)
-                tile_sum = exp2_(tile.mul_(self._inverse[row][:, None, None])).sum(-1).numpy()
+                tile_sum = exp2_(tile.mul_(torch.from_numpy(self._inverse[row])[:, None, None])).sum(-1).numpy()
                 _put(self._tile_sum, row, tile_sum, 0.0)
                 if self._has_raw and tile_is_raw:
                     _put(self._raw_sum, row, tile_sum, 0.0)
@@ -230,21 +230,17 @@ def _raw_sum(below: Tensor) -> NDArray[np.float32]:
     Args:
         below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
     """
-    lines = below.view(-1, below.shape[2])
-    out = np.empty(len(lines), np.float32)
-    at_once = max(1, rows_at_once(below.shape[2]) // 2)
-    copy = torch.empty((min(at_once, len(lines)), below.shape[2]))
-    for start in range(0, len(lines), at_once):
-        part = lines[start : start + at_once]
-        out[start : start + at_once] = exp2_(torch.mul(part, _RAW, out=copy[: len(part)])).sum(-1).numpy()
-    return out.reshape(below.shape[:2])
+    parts = below.view(-1, below.shape[2]).split(max(1, rows_at_once(below.shape[2]) // 2))
+    return torch.cat([exp2_(part * _RAW).sum(-1) for part in parts]).view(below.shape[:2]).numpy()
 
 
 def _put(into: NDArray[np.float32], row: Ints, values: NDArray[np.float32], fill: float) -> None:
     """Writes lines of ``into``, which are as wide as the table's widest row needs."""
     width = values.shape[1]
-    into[row, :width] = values
-    if width < into.shape[1]:
+    if width == into.shape[1]:
+        into[row] = values
+    else:
+        into[row, :width] = values
         into[row, width:] = fill
 
 
