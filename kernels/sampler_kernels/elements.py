@@ -1,58 +1,101 @@
 """How an element of a row is read: the one place where logits become numbers, shared by every plain reference.
 
-Whoever needs an element loads it again from the row, as float32 whatever the row's dtype, and scales it with
-:func:`element_`. A load takes a span of columns (:func:`load`) or single ones (:func:`load_at`). Columns past a
-row's end read as -inf: no mass.
+Whoever needs an element loads it again from the row, as float32 whatever the row's dtype: a span of columns
+(:func:`load`) or single ones (:func:`load_at`). Columns past a row's end read as -inf: no mass.
+
+Spans are torch tensors. Columns of a few numbers a request (row numbers, maxima, sums) are numpy arrays over the same
+memory, because on a CPU a torch operation on a handful of numbers costs more than a pass over a tile.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
-from sampler_kernels.rows import RowTable
+from numpy.typing import NDArray
 from torch import Tensor
+
+from sampler_kernels.rows import RowTable
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 CHUNK_ELEMENTS = 1 << 17
 """Elements worked on at once. A row of a large vocabulary fills it alone; rows of a small one share it. Half a MiB of
 float32, so that the passes over a chunk stay in the cache. Never changes a result: no number of a row depends on it."""
 
-_MASS_FREE = float("-inf")
+_SHARED_ELEMENTS = 1 << 16
+"""An elementwise operation of this size is shared by at most two threads, half and half (torch gives each at least
+2^15 elements), so that where a thread's part ends never depends on how many threads there are."""
+
+_WHOLE_VECTORS = 64
+"""A multiple of what torch's vectorised loops take at a time, twice, so that halves are whole too."""
+
+_NOTHING = float("-inf")
 _FLOAT32 = torch.finfo(torch.float32)
 
 
-def element_(logits: Tensor, maximum: Tensor, divisor: Tensor) -> Tensor:
-    """``(x - maximum) / temperature`` in float32, in place. Its exp is the element's mass relative to the maximum.
+def inverse_temperature(temperature: Floats) -> NDArray[np.float32]:
+    """1 / (T ln 2): what :func:`mass_` multiplies by.
+
+    Kept above zero, since -inf times 0 would be NaN.
+    """
+    return (1 / (temperature * math.log(2))).clip(_FLOAT32.tiny, _FLOAT32.max).astype(np.float32)
+
+
+def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:
+    """exp((x - maximum) / T) in float32, in place: the element's mass relative to the maximum.
 
     Args:
-        logits: float32, as :func:`load` gives it.
-        maximum: float32, broadcasts against ``logits``. Where it is -inf nothing has mass; the smallest finite number
-            stands in for it, so that -inf stays -inf instead of becoming NaN.
-        divisor: float32, broadcasts likewise: :func:`divisor` of the row's temperature.
+        logits: float32, contiguous, as :func:`load` gives it.
+        maximum: As :func:`below_` takes it.
+        inverse: :func:`inverse_temperature` of the row, as float32; broadcasts against ``logits``.
 
     Returns:
         ``logits``.
     """
-    return logits.sub_(maximum.clamp(min=_FLOAT32.min)).div_(divisor)
+    return exp2_(below_(logits, maximum).mul_(inverse))
 
 
-def divisor(temperature: Tensor) -> Tensor:
-    """What elements are divided by, float32: a temperature beyond its range is its largest finite number, since
-    -inf / inf would be NaN."""
-    return effective(temperature).clamp(max=_FLOAT32.max).float()
+def below_(logits: Tensor, maximum: Tensor) -> Tensor:
+    """The distance x - maximum below the maximum, float32, in place.
+
+    Args:
+        logits: float32.
+        maximum: float32, broadcasts against ``logits``. Where it is -inf nothing has mass; the smallest finite number
+            stands in for it, so that -inf stays -inf instead of becoming NaN.
+    """
+    return logits.sub_(maximum.clamp(min=_FLOAT32.min))
 
 
-def effective(temperature: Tensor) -> Tensor:
-    """0, which asks for the argmax, still has a distribution to report: that at temperature 1."""
-    return torch.where(temperature == 0, 1.0, temperature)
+def exp2_(exponent: Tensor) -> Tensor:
+    """2 to the power of each element, in place. It costs torch a quarter of what an exp does, and rounds as well.
+
+    The result for a number must not depend on the numbers around it. But torch's vectorised exp2 and the scalar one
+    that it leaves the end of an array to differ in the last bit, and an array has as many ends as threads share it. So
+    it is cut into pieces whose ends are known, and the last end is filled up to whole vectors.
+
+    Args:
+        exponent: float32, contiguous.
+    """
+    flat, rest = exponent.view(-1), exponent.numel() % _WHOLE_VECTORS
+    for piece in flat[: flat.numel() - rest].split(_SHARED_ELEMENTS):
+        piece.exp2_()
+    if rest:
+        end = torch.zeros(_WHOLE_VECTORS)
+        end[:rest] = flat[-rest:]
+        flat[-rest:] = end.exp2_()[:rest]
+    return exponent
 
 
-def load(rows: RowTable, which: Tensor, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+def load(rows: RowTable, which: Ints, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
     """Columns ``start:stop`` of some rows.
 
     Args:
         rows: The table.
-        which: [n] int64 row numbers.
+        which: [n] row numbers.
         start: First column.
         stop: One past the last column; may lie past a row's end.
         out: [n, stop - start] float32 to write into; made if absent.
@@ -61,37 +104,50 @@ def load(rows: RowTable, which: Tensor, start: int, stop: int, *, out: Tensor | 
         [n, stop - start] float32, contiguous if made here; -inf past a row's end.
     """
     if out is None:
-        out = torch.empty((len(which), stop - start), dtype=torch.float32)
+        out = torch.empty((len(which), stop - start))
     for block, at, index in _by_block(rows, which):
         width = max(0, min(stop, block.shape[1]) - start)
-        if width:
-            source = block[:, start : start + width]
-            # One row, the large-vocabulary case, is converted straight from the client's memory.
-            taken = source[int(index)].unsqueeze(0) if len(index) == 1 else source.index_select(0, index)
-            out[at, :width] = taken.float() if isinstance(at, Tensor) else taken
-        out[at, width:] = _MASS_FREE
+        source = block.narrow(1, min(start, block.shape[1]), width)
+        if isinstance(at, slice):
+            # A single row is converted straight from the client's memory.
+            taken = (
+                source.narrow(0, int(index[0]), 1)
+                if len(index) == 1
+                else source.index_select(0, torch.from_numpy(index))
+            )
+            out.narrow(1, 0, width).copy_(taken)
+        elif width:
+            out[at, :width] = source.index_select(0, torch.from_numpy(index)).float()
+        if width < stop - start:
+            out[at, width:] = _NOTHING
     return out
 
 
-def load_at(rows: RowTable, which: Tensor, columns: Tensor) -> Tensor:
+def load_at(rows: RowTable, which: Ints, columns: Ints) -> Tensor:
     """Single elements of some rows.
 
     Args:
         rows: The table.
-        which: [n] int64 row numbers.
-        columns: [n] or [n, c] int64 columns; a negative one, or one past the row's end, reads as -inf.
+        which: [n] row numbers.
+        columns: [n] or [n, c]; a negative one, or one past the row's end, reads as -inf.
 
     Returns:
         float32, shape of ``columns``.
     """
-    out = torch.full(columns.shape, _MASS_FREE, dtype=torch.float32)
+    out = None
     for block, at, index in _by_block(rows, which):
-        wanted = columns[at]
-        known = (wanted >= 0) & (wanted < block.shape[1])
-        row = index if wanted.ndim == 1 else index[:, None]
-        taken = block[row, wanted.clamp(0, block.shape[1] - 1)].float()
-        out[at] = torch.where(known, taken, _MASS_FREE)
-    return out
+        wanted, width = columns[at], block.shape[1]
+        row = torch.from_numpy(index if wanted.ndim == 1 else index[:, None])
+        outside = wanted.view(np.uint64) >= np.uint64(width)  # negative ones too, which are huge as unsigned
+        any_outside = bool(outside.any())
+        taken = block[row, torch.from_numpy(wanted.clip(0, width - 1) if any_outside else wanted)].float()
+        if any_outside:
+            taken.masked_fill_(torch.from_numpy(outside), _NOTHING)
+        if isinstance(at, slice):
+            return taken
+        out = torch.empty(columns.shape) if out is None else out
+        out[at] = taken
+    return torch.empty(columns.shape) if out is None else out
 
 
 def order_key(values: Tensor, ids: Tensor) -> Tensor:
@@ -118,19 +174,20 @@ def rows_at_once(width: int) -> int:
     return max(1, CHUNK_ELEMENTS // max(1, width))
 
 
-def chunks(which: Tensor, width: int) -> tuple[Tensor, ...]:
+def chunks(which: Ints, width: int) -> Iterator[Ints]:
     """Cuts a list of rows of ``width`` columns into runs that are worked on together; none for an empty list."""
-    return which.split(rows_at_once(width)) if len(which) else ()
+    step = rows_at_once(width)
+    for start in range(0, len(which), step):
+        yield which[start : start + step]
 
 
-def _by_block(rows: RowTable, which: Tensor) -> Iterator[tuple[Tensor, Tensor | slice, Tensor]]:
+def _by_block(rows: RowTable, which: Ints) -> Iterator[tuple[Tensor, slice | Ints, Ints]]:
     """(block, places in ``which``, rows within the block) for each block that ``which`` touches."""
-    index = torch.from_numpy(rows.index)[which]
-    if len(rows.blocks) == 1:
+    if len(rows.blocks) == 1 or len(which) == 1:
         if len(which):
-            yield rows.blocks[0], slice(None), index
+            yield rows.blocks[rows.block[which[0]]], slice(None), rows.index[which]
         return
-    block = torch.from_numpy(rows.block)[which]
-    for b in block.unique().tolist():
-        at = (block == b).nonzero().squeeze(1)
-        yield rows.blocks[b], at, index[at]
+    block = rows.block[which]
+    for b in np.unique(block):
+        at = (block == b).nonzero()[0]
+        yield rows.blocks[b], at, rows.index[which[at]]

@@ -1,13 +1,15 @@
-"""Batches built by hand, and the step in fp64 numpy, one request after the other: the truth the operations are held to."""
+"""Batches built by hand, and the step in fp64 numpy, request by request: what the operations are held to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.draw.reference import draw
 from sampler_kernels.flatten.reference import flatten
@@ -15,8 +17,8 @@ from sampler_kernels.outcome import Decision, TopLogprobs
 from sampler_kernels.rejection.reference import rejection
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
+from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
 from sampler_kernels.topk_logprobs.reference import topk_logprobs
-from torch import Tensor
 
 F64 = NDArray[np.float64]
 
@@ -65,7 +67,7 @@ def make_batch(requests: Sequence[Request]) -> Batch:
         draft_row += [next_row + j if here else -1 for j in range(len(r.ids))]
         next_row += len(r.ids) if here else 0
 
-    def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+    def column(values: Iterable[float], dtype: torch.dtype) -> Tensor:
         return torch.tensor(list(values), dtype=dtype)
 
     map_of = [list(maps).index(id(r.id_map)) if r.id_map is not None and r.reads_draft else -1 for r in requests]
@@ -98,10 +100,8 @@ def _table(blocks: Sequence[Tensor]) -> RowTable:
 
 def lazy_stats(batch: Batch) -> tuple[LazyRowStats, LazyRowStats]:
     """Of the batch's target and draft rows, at their requests' temperatures."""
-    row_temperature = batch.temperature.repeat_interleave(batch.draft_lengths.long() + 1)
-    reads = batch.draft_row >= 0
-    draft_temperature = batch.draft_temperature.repeat_interleave(batch.draft_lengths.long())[reads]
-    return LazyRowStats(batch.target, row_temperature, raw=True), LazyRowStats(batch.draft, draft_temperature, raw=False)
+    target = LazyRowStats(batch.target, target_temperature(batch), raw=True)
+    return target, LazyRowStats(batch.draft, draft_temperature(batch), raw=False)
 
 
 @dataclass(eq=False)
@@ -183,7 +183,7 @@ class Truth:
 
 
 def true_request(request: Request) -> Truth:
-    """Section 3 for one request, greedy or standard, in fp64."""
+    """What the contract says of one request, greedy or standard, in fp64."""
     vocab = request.target.shape[1]
     truth = Truth()
 

@@ -1,4 +1,4 @@
-"""Inverse-CDF draws in plain torch: first a tile, then a token in it, with one and the same uniform.
+"""Inverse-CDF draws: first a tile, then a token in it, with one and the same uniform.
 
 What is drawn from is known by two things, the mass of each tile and the masses within a tile. The three laws
 (:class:`Target`, :class:`PointResidual`, :class:`DraftResidual`) differ in these alone.
@@ -6,80 +6,114 @@ What is drawn from is known by two things, the mass of each tile and the masses 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
-from sampler_kernels.elements import CHUNK_ELEMENTS, chunks, divisor, element_, load, load_at
+from sampler_kernels.elements import (
+    CHUNK_ELEMENTS,
+    Floats,
+    Ints,
+    chunks,
+    inverse_temperature,
+    load,
+    load_at,
+    mass_,
+)
 from sampler_kernels.layout import TILE
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
-from sampler_kernels.stats.reference import LazyRowStats, combine, row_argmax, take, tile_masses
-from torch import Tensor
+from sampler_kernels.stats.reference import LazyRowStats
+from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
 
-_SPAN_TILES = max(1, CHUNK_ELEMENTS // 4 // TILE)
-"""Tiles of one row pair that a residual holds at once: a quarter of a chunk for p, and as much for q."""
+_SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
+"""Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
+
+
+class Scaled:
+    """n rows whose columns are read as masses relative to the row's largest element, times a factor.
+
+    Args:
+        rows: The table and its temperatures.
+        which: [n] row numbers.
+        factor: [n], or None for 1.
+    """
+
+    def __init__(self, rows: LazyRowStats, which: Ints, factor: Floats | None = None) -> None:
+        self.rows = rows.rows
+        self.which = which
+        self.totals = rows.totals(which)
+        self._maximum = self.totals.maximum[:, None]
+        self._inverse = inverse_temperature(rows.temperature[which])[:, None]
+        self._factor = None if factor is None else (factor / self.totals.total).astype(np.float32)[:, None]
+
+    def masses(self, at: Ints, start: int, stop: int) -> Tensor:
+        """[m, stop - start] float32: columns ``start:stop`` of the ``at``-th of the n rows."""
+        return self.from_logits(at, load(self.rows, self.which[at], start, stop))
+
+    def from_logits(self, at: Ints, logits: Tensor) -> Tensor:
+        """The same for columns that were loaded already, [m, c] float32, in place."""
+        masses = mass_(logits, torch.from_numpy(self._maximum[at]), torch.from_numpy(self._inverse[at]))
+        return masses if self._factor is None else masses.mul_(torch.from_numpy(self._factor[at]))
 
 
 class Target:
-    """p of one target row for each of n requests, relative to the row's largest element.
+    """p of a target row for each of n requests, relative to the row's largest element.
 
     Args:
-        batch: The step.
-        target_stats: Of the target rows.
-        request: [n] int64.
-        row: [n] int64, the target row that each request draws from.
+        rows: The target rows.
+        row: [n], the row that each request draws from.
     """
 
-    def __init__(self, batch: Batch, target_stats: RowStats | LazyRowStats, request: Tensor, row: Tensor) -> None:
-        stats = take(target_stats, row)
-        temperature = batch.temperature[request]
-        self._batch = batch
-        self._request = request
-        self._row = row
-        self._divisor = divisor(temperature)[:, None]
-        self._totals = combine(stats.tile_max, stats.tile_sum, temperature)
-        self._tile_masses = tile_masses(stats.tile_max, stats.tile_sum, self._totals.maximum, temperature)
+    def __init__(self, rows: LazyRowStats, row: Ints) -> None:
+        self._p = Scaled(rows, row)
 
-    def tile_masses(self) -> Tensor:
-        """[n, tiles] float64; a tile with mass has a token with mass."""
-        return self._tile_masses
+    def tile_masses(self) -> Floats:
+        """[n, tiles]; a tile with mass has a token with mass."""
+        return self._p.totals.tile_masses
 
-    def masses(self, at: Tensor, start: int, stop: int) -> Tensor:
+    def masses(self, at: Ints, start: int, stop: int) -> Tensor:
         """[m, stop - start] float32: masses of the ids ``start:stop``, for the ``at``-th of the n requests."""
-        logits = load(self._batch.target, self._row[at], start, stop)
-        return element_(logits, self._totals.maximum[at, None], self._divisor[at]).exp_()
+        return self._p.masses(at, start, stop)
 
 
 class PointResidual(Target):
     """p without the rejected token: what is left of p beside a draft that is a point mass.
 
     Args:
-        batch: The step.
-        target_stats: Of the target rows.
-        request: [n] int64.
-        row: [n] int64.
-        rejected: [n] int64, the token that did not stand; an id past the vocabulary takes nothing away.
+        rows: The target rows.
+        row: [n].
+        rejected: [n], the token that did not stand; an id past the vocabulary takes nothing away.
+        vocab_size: V.
     """
 
-    def __init__(
-        self, batch: Batch, target_stats: RowStats | LazyRowStats, request: Tensor, row: Tensor, rejected: Tensor
-    ) -> None:
-        super().__init__(batch, target_stats, request, row)
+    def __init__(self, rows: LazyRowStats, row: Ints, rejected: Ints, vocab_size: int) -> None:
+        super().__init__(rows, row)
         self._rejected = rejected
+        self._vocab_size = vocab_size
 
-    def tile_masses(self) -> Tensor:
-        """As of the target, but for the tile of the rejected token, which is summed anew: subtracting the token's
-        mass would leave nothing but rounding where it holds nearly all."""
-        masses = self._tile_masses.clone()
-        inside = self._rejected < self._batch.vocab_size
-        tile = self._rejected // TILE
-        for t, at in _by_tile(tile, inside, self._batch.vocab_size):
-            masses[at, t] = self.masses(at, *_columns(t, self._batch.vocab_size)).sum(-1).double()
+    def tile_masses(self) -> Floats:
+        """As of the target, but for the tile of the rejected token, which is summed anew.
+
+        Subtracting the token's mass would leave nothing but rounding where it holds nearly all.
+        """
+        masses = super().tile_masses().copy()
+        for t, at in _by_tile(self._rejected // TILE, self._rejected < self._vocab_size, self._vocab_size):
+            masses[at, t] = self.masses(at, *_columns(t, self._vocab_size)).sum(-1).numpy()
         return masses
 
-    def masses(self, at: Tensor, start: int, stop: int) -> Tensor:
+    def masses(self, at: Ints, start: int, stop: int) -> Tensor:
         """As of the target, 0 at the rejected token."""
         masses = super().masses(at, start, stop)
-        return masses.masked_fill_(torch.arange(start, stop) == self._rejected[at, None], 0.0)
+        column = self._rejected[at] - start
+        inside = ((column >= 0) & (column < stop - start)).nonzero()[0]
+        masses[inside, column[inside]] = 0.0
+        return masses
 
 
 class DraftResidual(Target):
@@ -87,68 +121,54 @@ class DraftResidual(Target):
 
     Args:
         batch: The step.
-        target_stats: Of the target rows.
-        draft_stats: Of the draft rows.
-        request: [n] int64.
-        row: [n] int64.
-        place: [n] int64, draft positions, each with a draft row.
-        scale: [n] float64, factor of p.
+        rows: The target rows.
+        draft_rows: The draft rows.
+        row: [n].
+        place: [n], draft positions, each with a draft row.
+        scale: [n], factor of p.
     """
 
     def __init__(
-        self,
-        batch: Batch,
-        target_stats: RowStats | LazyRowStats,
-        draft_stats: RowStats | LazyRowStats,
-        request: Tensor,
-        row: Tensor,
-        place: Tensor,
-        scale: Tensor,
+        self, batch: Batch, rows: LazyRowStats, draft_rows: LazyRowStats, row: Ints, place: Ints, scale: Floats
     ) -> None:
-        super().__init__(batch, target_stats, request, row)
-        self._draft_row = batch.draft_row[place].long()
-        self._map = batch.draft_map[place]
-        temperature = batch.draft_temperature[request]
-        stats = take(draft_stats, self._draft_row)
-        self._draft_totals = combine(stats.tile_max, stats.tile_sum, temperature)
-        self._draft_divisor = divisor(temperature)[:, None]
-        self._p_factor = (scale / self._totals.total).float()[:, None]
-        self._q_factor = (1 / self._draft_totals.total).float()[:, None]
+        self._vocab_size = batch.vocab_size
+        self._p = Scaled(rows, row, scale)
+        self._q = Scaled(draft_rows, batch.draft_row.numpy()[place].astype(np.int64), np.ones(len(row)))
+        self._inverse_maps = batch.inverse_maps
+        self._map = batch.draft_map.numpy()[place]
 
-    def tile_masses(self) -> Tensor:
+    def tile_masses(self) -> Floats:
         """Summed from both rows, which are read again."""
-        vocab = self._batch.vocab_size
-        out = torch.zeros_like(self._tile_masses)
-        for at in chunks(torch.arange(len(self._row)), vocab):
+        out = np.zeros_like(super().tile_masses())
+        for at in chunks(np.arange(len(out)), self._vocab_size):
             for first in range(0, out.shape[1], _SPAN_TILES):
                 last = min(first + _SPAN_TILES, out.shape[1])
-                # A whole number of tiles, past the vocabulary's end too, unless there is but one short one.
-                stop = last * TILE if vocab > TILE else vocab
-                masses = self.masses(at, first * TILE, stop)
-                out[at, first:last] = masses.view(len(at), last - first, -1).sum(-1).double()
+                # Whole tiles, past the vocabulary's end too, unless the row is shorter than one.
+                stop = last * TILE if self._vocab_size > TILE else self._vocab_size
+                masses = self.masses(at, first * TILE, stop).view(len(at), last - first, -1)
+                out[at, first:last] = masses.sum(-1).numpy()
         return out
 
-    def masses(self, at: Tensor, start: int, stop: int) -> Tensor:
+    def masses(self, at: Ints, start: int, stop: int) -> Tensor:
         """As probabilities, not relative to a maximum."""
-        p = super().masses(at, start, stop).mul_(self._p_factor[at])
-        q = element_(self._draft_logits(at, start, stop), self._draft_totals.maximum[at, None], self._draft_divisor[at])
-        return p.sub_(q.exp_().mul_(self._q_factor[at])).clamp_(min=0.0)
+        q = self._q.from_logits(at, self._draft_logits(at, start, stop))
+        return self._p.masses(at, start, stop).sub_(q).clamp_(min=0.0)
 
-    def _draft_logits(self, at: Tensor, start: int, stop: int) -> Tensor:
+    def _draft_logits(self, at: Ints, start: int, stop: int) -> Tensor:
         """[m, stop - start] float32: the draft rows' logits of the target ids ``start:stop``."""
-        draft, row, which_map = self._batch.draft, self._draft_row[at], self._map[at]
-        if bool((which_map < 0).all()):
-            return load(draft, row, start, stop)
+        row, which_map = self._q.which[at], self._map[at]
+        if not self._inverse_maps:
+            return load(self._q.rows, row, start, stop)
         out = torch.empty((len(at), stop - start))
-        for m in which_map.unique().tolist():
-            some = (which_map == m).nonzero().squeeze(1)
+        for m in set(which_map.tolist()):
+            some = (which_map == m).nonzero()[0]
             if m < 0:
-                out[some] = load(draft, row[some], start, stop)
+                out[some] = load(self._q.rows, row[some], start, stop)
             else:
-                column = torch.full((stop - start,), -1, dtype=torch.int64)
-                known = self._batch.inverse_maps[m][start:stop]
-                column[: len(known)] = known
-                out[some] = load_at(draft, row[some], column.expand(len(some), -1))
+                column = np.full((len(some), stop - start), -1, np.int64)
+                known = self._inverse_maps[m].numpy()[start:stop]
+                column[:, : len(known)] = known
+                out[some] = load_at(self._q.rows, row[some], column)
         return out
 
 
@@ -166,52 +186,55 @@ def draw(
     Returns:
         [B] int32; -1 for a request that failed.
     """
-    row = batch.cu_num_logits[:-1].long() + decision.num_accepted
-    place = batch.cu_drafts[:-1].long() + decision.num_accepted
-    tokens = torch.full((len(row),), -1, dtype=torch.int32)
+    rows = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch))
+    draft_rows = LazyRowStats.of(draft_stats, batch.draft, lambda: draft_temperature(batch))
+    kind, accepted = decision.draw_kind.numpy(), decision.num_accepted.numpy()
+    row = batch.cu_num_logits.numpy()[:-1] + accepted.astype(np.int64)
+    place = batch.cu_drafts.numpy()[:-1] + accepted.astype(np.int64)
+    tokens = np.full(len(row), -1, np.int32)
 
-    greedy = (decision.draw_kind == DrawKind.ARGMAX).nonzero().squeeze(1)
-    if len(greedy):
-        tokens[greedy] = row_argmax(take(target_stats, row[greedy]))
-
-    random = (decision.draw_kind == DrawKind.TARGET) | (decision.draw_kind == DrawKind.RESIDUAL)
-    u = torch.empty(len(row), dtype=torch.float64)
-    if bool(random.any()):
-        position = (batch.position + decision.num_accepted)[random]
-        u[random] = uniform(batch.seed[random], position, Purpose.DRAW, torch.zeros_like(position))
-
-    residual = (decision.draw_kind == DrawKind.RESIDUAL).nonzero().squeeze(1)
-    beside_row = batch.draft_row[place[residual]] >= 0
-    r = residual[beside_row]
+    r = (kind == DrawKind.ARGMAX).nonzero()[0]
     if len(r):
-        law: Target = DraftResidual(batch, target_stats, draft_stats, r, row[r], place[r], decision.scale[r])
-        tokens[r] = _sample(law, u[r], batch.vocab_size)
-    r = residual[~beside_row]
-    if len(r):
-        law = PointResidual(batch, target_stats, r, row[r], batch.draft_token_ids[place[r]].long())
-        tokens[r] = _sample(law, u[r], batch.vocab_size)
+        tokens[r] = rows.argmax(row[r])
 
-    # Last, so that residuals whose mass was 0 by rounding are drawn from p with the rest.
-    r = (random & (tokens < 0)).nonzero().squeeze(1)
-    if len(r):
-        tokens[r] = _sample(Target(batch, target_stats, r, row[r]), u[r], batch.vocab_size)
-    return tokens
+    random = ((kind == DrawKind.TARGET) | (kind == DrawKind.RESIDUAL)).nonzero()[0]
+    if len(random):
+        u = np.empty(len(row))
+        position = batch.position.numpy()[random] + accepted[random]
+        u[random] = uniform(batch.seed.numpy()[random], position, Purpose.DRAW, 0)
+
+        residual = random[kind[random] == DrawKind.RESIDUAL]
+        beside_row = batch.draft_row.numpy()[place[residual]] >= 0
+        r = residual[beside_row]
+        if len(r):
+            law: Target = DraftResidual(batch, rows, draft_rows, row[r], place[r], decision.scale.numpy()[r])
+            tokens[r] = _sample(law, u[r], batch.vocab_size)
+        r = residual[~beside_row]
+        if len(r):
+            rejected = batch.draft_token_ids.numpy()[place[r]].astype(np.int64)
+            law = PointResidual(rows, row[r], rejected, batch.vocab_size)
+            tokens[r] = _sample(law, u[r], batch.vocab_size)
+        # Last, so that residuals whose mass was 0 by rounding are drawn from p with the rest.
+        r = random[tokens[random] < 0]
+        if len(r):
+            tokens[r] = _sample(Target(rows, row[r]), u[r], batch.vocab_size)
+    return torch.from_numpy(tokens)
 
 
-def _sample(law: Target, u: Tensor, vocab_size: int) -> Tensor:
-    """[n] int32: the smallest id whose inclusive prefix mass exceeds u times the total; -1 where there is no mass."""
+def _sample(law: Target, u: Floats, vocab_size: int) -> NDArray[np.int32]:
+    """[n]: the smallest id whose inclusive prefix mass exceeds u times the total; -1 where there is no mass."""
     by_tile = law.tile_masses()
     total = by_tile.cumsum(1)[:, -1]
     tile, rest = _first_above(by_tile, u * total)
-    tokens = torch.full((len(u),), -1, dtype=torch.int32)
+    tokens = np.full(len(u), -1, np.int32)
     for t, at in _by_tile(tile, total > 0, vocab_size):
         start, stop = _columns(t, vocab_size)
-        index, _ = _first_above(law.masses(at, start, stop), rest[at])
-        tokens[at] = (start + index).int()
+        index, _ = _first_above(law.masses(at, start, stop).numpy(), rest[at])
+        tokens[at] = start + index
     return tokens
 
 
-def _first_above(masses: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+def _first_above(masses: NDArray[Any], threshold: Floats) -> tuple[Ints, Floats]:
     """Where the prefix sum of each line first exceeds its threshold, and what of the threshold is left there.
 
     Prefix sums are float64 and taken one after the other, so they never fall, and an entry without mass never exceeds
@@ -220,26 +243,24 @@ def _first_above(masses: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         masses: [n, m], none negative.
-        threshold: [n] float64.
+        threshold: [n].
 
     Returns:
-        [n] int64 places, [n] float64 threshold less the mass before them.
+        [n] places, [n] threshold less the mass before them.
     """
-    prefix = masses.cumsum(1, dtype=torch.float64)
-    above = torch.searchsorted(prefix, threshold[:, None], right=True)
-    last = torch.searchsorted(prefix, prefix[:, -1:].contiguous())
-    place = torch.minimum(above, last)
-    before = torch.where(place > 0, prefix.gather(1, (place - 1).clamp(min=0)), 0.0)
-    return place.squeeze(1), threshold - before.squeeze(1)
+    prefix = masses.cumsum(1, dtype=np.float64)
+    above = (prefix <= threshold[:, None]).sum(1)
+    last = (prefix < prefix[:, -1:]).sum(1)
+    place = np.minimum(above, last)
+    before = prefix[np.arange(len(place)), place - 1]
+    return place, threshold - np.where(place > 0, before, 0.0)
 
 
-def _by_tile(tile: Tensor, wanted: Tensor, vocab_size: int) -> list[tuple[int, Tensor]]:
+def _by_tile(tile: Ints, wanted: NDArray[np.bool_], vocab_size: int) -> Iterator[tuple[int, Ints]]:
     """The wanted of n requests by their tile, in runs that are worked on together: (tile, places among the n)."""
-    runs = []
-    for t in tile[wanted].unique().tolist():
-        at = (wanted & (tile == t)).nonzero().squeeze(1)
-        runs += [(t, run) for run in chunks(at, min(vocab_size, TILE))]
-    return runs
+    for t in set(tile[wanted].tolist()):
+        for at in chunks((wanted & (tile == t)).nonzero()[0], min(vocab_size, TILE)):
+            yield t, at
 
 
 def _columns(tile: int, vocab_size: int) -> tuple[int, int]:

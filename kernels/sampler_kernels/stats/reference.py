@@ -3,20 +3,58 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import torch
-from sampler_kernels.elements import chunks, divisor, effective, element_, load, load_at, rows_at_once
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sampler_kernels.elements import (
+    Floats,
+    Ints,
+    below_,
+    chunks,
+    exp2_,
+    inverse_temperature,
+    load,
+    load_at,
+    rows_at_once,
+)
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
-from torch import Tensor
 
-
-_NOTHING = -80.0
-"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is far
-below what a 52-bit uniform can hit, and it keeps the elements of every other tile within float32 when they are taken
+_EMPTY_TILE = -80.0
+"""A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
+far below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
+
+_RAW = float(inverse_temperature(np.ones(1))[0])
+"""What temperature 1 multiplies by."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowTotals:
+    """What n whole rows come to.
+
+    Attributes:
+        maximum: [n] float32; NaN if the row holds NaN or +inf.
+        total: [n] float64, sum of exp((x - maximum) / T): the log-sum-exp of the row is (maximum, log total).
+        tile_masses: [n, tiles] float64, what each tile adds to ``total``.
+        bad: [n] bool, nothing can be drawn from the row: NaN, +inf, or no element above -inf.
+    """
+
+    maximum: NDArray[np.float32]
+    total: Floats
+    tile_masses: Floats
+    bad: NDArray[np.bool_]
+
+    def at(self, which: Ints) -> RowTotals:
+        """Of some of the n rows."""
+        return RowTotals(self.maximum[which], self.total[which], self.tile_masses[which], self.bad[which])
 
 
 class LazyRowStats:
@@ -32,80 +70,130 @@ class LazyRowStats:
     Args:
         rows: R rows.
         temperature: [R] float64; 0 counts as 1.
-        raw: Whether sums at temperature 1 may be asked for.
+        raw: Whether sums at temperature 1 are wanted too. They come out of the same pass, since a row that is asked
+            for will be emitted from, and its logprobs then need them.
     """
 
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
         self.rows = rows
-        self.temperature = temperature
-        count, tiles = len(rows), num_tiles(max(1, rows.max_width))  # a table without rows still has a shape
-        self._divisor = divisor(temperature)
-        self._known = torch.zeros(count, dtype=torch.bool)
-        self._raw_known = torch.zeros(count if raw else 0, dtype=torch.bool)
-        self._stats = RowStats(
-            tile_max=torch.empty((count, tiles)),
-            tile_sum=torch.empty((count, tiles)),
-            tile_raw_sum=torch.empty((count, tiles)) if raw else None,
-            tile_argmax=torch.empty((count, tiles), dtype=torch.int32),
-            group_max=torch.empty((count, num_groups(max(1, rows.max_width)))),
-        )
+        given = temperature.double().numpy()
+        self.temperature: Floats = np.where(given == 0, 1.0, given)
+        self._inverse = inverse_temperature(self.temperature)
+        self._is_raw = self.temperature == 1
+        count = len(rows)
+        width = max(1, rows.max_width)  # a table without rows still has a shape
+        self._has_raw = raw
+        self._known = np.zeros(count, np.bool_)
+        self._tile_max = np.empty((count, num_tiles(width)), np.float32)
+        self._tile_sum = np.empty((count, num_tiles(width)), np.float32)
+        self._raw_sum = np.empty((count if raw else 0, num_tiles(width)), np.float32)
+        self._group_max = np.empty((count, num_groups(width)), np.float32)
 
-    def take(self, which: Tensor, *, raw: bool = False) -> RowStats:
-        """Statistics of some rows.
+    @classmethod
+    def of(cls, stats: RowStats | LazyRowStats, rows: RowTable, temperature: Callable[[], Tensor]) -> LazyRowStats:
+        """The same interface over statistics that another backend computed, all at once; lazy ones as they are.
 
         Args:
-            which: [n] int64, distinct row numbers.
-            raw: Whether ``tile_raw_sum`` is wanted: another pass over the rows whose temperature is not 1.
-
-        Returns:
-            Of n rows, in the order asked for.
+            stats: Of the R rows.
+            rows: R rows.
+            temperature: Gives [R] float64, what the rows were computed at.
         """
-        self._compute(which[~self._known[which]])
-        if raw:
-            self._compute_raw(which[~self._raw_known[which]])
-        return _select(self._stats, which, raw=raw)
+        if isinstance(stats, LazyRowStats):
+            return stats
+        self = cls(rows, temperature(), raw=stats.tile_raw_sum is not None)
+        self._known[:] = True
+        self._tile_max, self._tile_sum = stats.tile_max.numpy(), stats.tile_sum.numpy()
+        self._group_max = stats.group_max.numpy()
+        if stats.tile_raw_sum is not None:
+            self._raw_sum = stats.tile_raw_sum.numpy()
+        return self
 
-    def _compute(self, which: Tensor) -> None:
-        """Fills in the rows ``which``, all but the raw sums."""
-        kept = self._stats
-        for span, part in self._spans(which):
+    def take(self, which: Ints) -> RowStats:
+        """Everything about some rows, [n] distinct row numbers, in the order asked for."""
+        self._compute(which)
+        return RowStats(
+            tile_max=torch.from_numpy(self._tile_max[which]),
+            tile_sum=torch.from_numpy(self._tile_sum[which]),
+            tile_raw_sum=torch.from_numpy(self._raw_sum[which]) if self._has_raw else None,
+            tile_argmax=torch.from_numpy(self._tile_argmax(which)),
+            group_max=torch.from_numpy(self._group_max[which]),
+        )
+
+    def totals(self, which: Ints) -> RowTotals:
+        """Of some rows, at their temperatures."""
+        self._compute(which)
+        return combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
+
+    def raw_totals(self, which: Ints) -> RowTotals:
+        """Of some rows, at temperature 1."""
+        assert self._has_raw, "sums at temperature 1 were not asked for"
+        self._compute(which)
+        return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
+
+    def group_max(self, which: Ints) -> NDArray[np.float32]:
+        """[n, groups] of some rows."""
+        self._compute(which)
+        return self._group_max[which]
+
+    def argmax(self, which: Ints) -> Ints:
+        """[n]: lowest id that reaches the maximum of its row; meaningless for a bad row."""
+        groups = self.group_max(which)
+        first = (groups == groups.max(1, keepdims=True)).argmax(1)
+        return self._first_of_group(which, first[:, None])[:, 0]
+
+    def _compute(self, which: Ints) -> None:
+        """Fills in what is missing of the rows ``which``."""
+        known = self._known[which]
+        if known.all():
+            return
+        for span, part in self._spans(which[~known]):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
                 tile = span.load(self.rows, row, buffer)
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
-                tile_max, first = group_max.max(-1)  # of equal groups the first
-                # +inf is as bad as NaN, and NaN survives every later maximum.
-                tile_max.masked_fill_(tile_max == math.inf, math.nan)
-                argmax = _argmax(tile, first, span)
-                element_(tile, tile_max[:, :, None], self._divisor[row][:, None, None]).exp_()
-                kept.tile_max[row] = _padded(tile_max, kept.tile_max.shape[1], -math.inf)
-                kept.tile_sum[row] = _padded(tile.sum(-1), kept.tile_sum.shape[1], 0.0)
-                kept.tile_argmax[row] = _padded(argmax, kept.tile_argmax.shape[1], 0)
+                tile_max = group_max.amax(-1)
+                below_(tile, tile_max[:, :, None])
+                tile_is_raw = bool(self._is_raw[row].all())
+                if self._has_raw and not tile_is_raw:
+                    _put(self._raw_sum, row, _raw_sum(tile), 0.0)
+                tile_sum = exp2_(tile.mul_(torch.from_numpy(self._inverse[row])[:, None, None])).sum(-1).numpy()
+                _put(self._tile_sum, row, tile_sum, 0.0)
+                if self._has_raw and tile_is_raw:
+                    _put(self._raw_sum, row, tile_sum, 0.0)
+                known_max = tile_max.numpy()
+                known_max[known_max == math.inf] = math.nan  # as bad, and NaN survives every later maximum
+                _put(self._tile_max, row, known_max, -math.inf)
                 groups = group_max.view(len(row), -1)[:, : num_groups(span.width)]
-                kept.group_max[row] = _padded(groups, kept.group_max.shape[1], -math.inf)
+                _put(self._group_max, row, groups.numpy(), -math.inf)
         self._known[which] = True
 
-    def _compute_raw(self, which: Tensor) -> None:
-        """Fills in the raw sums of the rows ``which``, whose other statistics are there."""
-        kept = self._stats
-        assert kept.tile_raw_sum is not None
-        same = self._divisor[which] == 1
-        kept.tile_raw_sum[which[same]] = kept.tile_sum[which[same]]
-        one = torch.ones((1, 1, 1))
-        for span, part in self._spans(which[~same]):
-            buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
-            for row in chunks(part, span.padded):
-                tile = span.load(self.rows, row, buffer)
-                element_(tile, kept.tile_max[row, : span.tiles, None], one).exp_()
-                kept.tile_raw_sum[row] = _padded(tile.sum(-1), kept.tile_raw_sum.shape[1], 0.0)
-        self._raw_known[which] = True
-
-    def _spans(self, which: Tensor) -> list[tuple[_Span, Tensor]]:
+    def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
         """``which`` split by row width, each with the way rows of this width are cut up."""
+        if not len(which):
+            return []
         if len(self.rows.blocks) == 1:
-            return [(_Span.of(self.rows.max_width), which)] if len(which) else []
-        width = torch.from_numpy(self.rows.widths())[which]
-        return [(_Span.of(w), which[width == w]) for w in width.unique().tolist()]
+            return [(_Span.of(self.rows.max_width), which)]
+        widths = self.rows.widths()[which]
+        return [(_Span.of(int(w)), which[widths == w]) for w in np.unique(widths)]
+
+    def _tile_argmax(self, which: Ints) -> NDArray[np.int32]:
+        """[n, tiles]: lowest id that reaches the maximum of its tile."""
+        tiles, per_tile = self._tile_max.shape[1], TILE // GROUP
+        groups = np.full((len(which), tiles * per_tile), -math.inf, np.float32)
+        groups[:, : self._group_max.shape[1]] = self._group_max[which]
+        within = groups.reshape(len(which), tiles, per_tile)
+        first = (within == within.max(2, keepdims=True)).argmax(2) + np.arange(tiles) * per_tile
+        return self._first_of_group(which, first).astype(np.int32)
+
+    def _first_of_group(self, which: Ints, group: Ints) -> Ints:
+        """[n, g]: lowest id that reaches the maximum of each of g groups of each row."""
+        out = np.empty(group.shape, np.int64)
+        width = min(GROUP, self.rows.max_width)
+        for at in chunks(np.arange(len(which)), group.shape[1] * width):
+            ids = group[at, :, None] * GROUP + np.arange(width)
+            members = load_at(self.rows, which[at], ids.reshape(len(at), -1)).numpy().reshape(ids.shape)
+            out[at] = group[at] * GROUP + (members == members.max(2, keepdims=True)).argmax(2)
+        return out
 
 
 @dataclass(frozen=True)
@@ -117,6 +205,7 @@ class _Span:
     tile: int
 
     @staticmethod
+    @cache
     def of(width: int) -> _Span:
         group = min(width, GROUP)
         return _Span(width, group, min(-(-width // group) * group, TILE))
@@ -130,42 +219,29 @@ class _Span:
         """Columns with the last tile made whole."""
         return self.tiles * self.tile
 
-    def load(self, rows: RowTable, which: Tensor, buffer: Tensor) -> Tensor:
+    def load(self, rows: RowTable, which: Ints, buffer: Tensor) -> Tensor:
         """Loads rows into the buffer, [n, tiles, tile]."""
         return load(rows, which, 0, self.padded, out=buffer[: len(which)]).view(len(which), self.tiles, self.tile)
 
 
-def _argmax(tile: Tensor, first: Tensor, span: _Span) -> Tensor:
-    """Lowest id that reaches the maximum of its tile, [n, tiles] int32.
+def _raw_sum(below: Tensor) -> NDArray[np.float32]:
+    """[n, tiles]: sums of exp(x - maximum), at temperature 1.
 
     Args:
-        tile: [n, tiles, tile] logits.
-        first: [n, tiles] the first group that reaches the tile's maximum.
-        span: How the row is cut up.
+        below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
     """
-    n, tiles = first.shape
-    groups = tile.view(n, tiles, -1, span.group)
-    group = groups[torch.arange(n)[:, None], torch.arange(tiles), first]
-    start = torch.arange(tiles) * span.tile + first * span.group
-    return (start + group.argmax(-1)).to(torch.int32)
+    parts = below.view(-1, below.shape[2]).split(max(1, rows_at_once(below.shape[2]) // 2))
+    return torch.cat([exp2_(part * _RAW).sum(-1) for part in parts]).view(below.shape[:2]).numpy()
 
 
-def _padded(values: Tensor, width: int, fill: float) -> Tensor:
-    """``values`` [n, m] with columns of ``fill`` up to ``width``: rows narrower than the table's widest."""
-    if values.shape[1] == width:
-        return values
-    return torch.nn.functional.pad(values, (0, width - values.shape[1]), value=fill)
-
-
-def _select(stats: RowStats, which: Tensor, *, raw: bool) -> RowStats:
-    """The rows ``which`` of dense statistics."""
-    return RowStats(
-        tile_max=stats.tile_max[which],
-        tile_sum=stats.tile_sum[which],
-        tile_raw_sum=stats.tile_raw_sum[which] if raw and stats.tile_raw_sum is not None else None,
-        tile_argmax=stats.tile_argmax[which],
-        group_max=stats.group_max[which],
-    )
+def _put(into: NDArray[np.float32], row: Ints, values: NDArray[np.float32], fill: float) -> None:
+    """Writes lines of ``into``, which are as wide as the table's widest row needs."""
+    width = values.shape[1]
+    if width == into.shape[1]:
+        into[row] = values
+    else:
+        into[row, :width] = values
+        into[row, width:] = fill
 
 
 def stats(rows: RowTable, temperature: Tensor, *, raw: bool) -> RowStats:
@@ -176,69 +252,35 @@ def stats(rows: RowTable, temperature: Tensor, *, raw: bool) -> RowStats:
         temperature: [R] float64; 0 counts as 1.
         raw: Whether sums at temperature 1 are wanted too.
     """
-    return LazyRowStats(rows, temperature, raw=raw).take(torch.arange(len(rows)), raw=raw)
+    return LazyRowStats(rows, temperature, raw=raw).take(np.arange(len(rows)))
 
 
-def take(source: RowStats | LazyRowStats, which: Tensor, *, raw: bool = False) -> RowStats:
-    """Statistics of the rows ``which``, [n] int64 distinct, computed now if the source is lazy.
-
-    Args:
-        source: Of every row, computed or not.
-        which: Row numbers.
-        raw: Whether ``tile_raw_sum`` is wanted.
-    """
-    return source.take(which, raw=raw) if isinstance(source, LazyRowStats) else _select(source, which, raw=raw)
-
-
-@dataclass(frozen=True, eq=False)
-class RowTotals:
-    """What n whole rows come to.
-
-    Attributes:
-        maximum: [n] float32; NaN if the row holds NaN or +inf.
-        total: [n] float64, sum of exp((x - maximum) / T): the log-sum-exp of the row is (maximum, log total).
-        bad: [n] bool, nothing can be drawn from the row: NaN, +inf, or no element above -inf.
-    """
-
-    maximum: Tensor
-    total: Tensor
-    bad: Tensor
-
-
-def combine(tile_max: Tensor, tile_sum: Tensor, temperature: Tensor) -> RowTotals:
+def combine(tile_max: NDArray[np.float32], tile_sum: NDArray[np.float32], temperature: Floats) -> RowTotals:
     """Joins the tiles of each row.
 
     Args:
-        tile_max: [n, tiles] float32.
-        tile_sum: [n, tiles] float32.
-        temperature: [n] float64; 0 counts as 1.
+        tile_max: [n, tiles].
+        tile_sum: [n, tiles].
+        temperature: [n], above 0.
     """
-    maximum = tile_max.amax(1)
-    masses = tile_masses(tile_max, tile_sum, maximum, temperature)
-    return RowTotals(maximum, masses.cumsum(1)[:, -1], ~maximum.isfinite())
+    maximum = tile_max.max(1)
+    # The smallest finite number stands in for -inf, so that what lies below it is -inf and not NaN.
+    floor = np.maximum(maximum, np.finfo(np.float32).min).astype(np.float64)
+    below = (tile_max.astype(np.float64) - floor[:, None]) / temperature[:, None]
+    masses: Floats = tile_sum.astype(np.float64) * np.where(below < _EMPTY_TILE, 0.0, np.exp(below))
+    # A running sum adds tile after tile, however many rows there are.
+    return RowTotals(maximum, masses.cumsum(1)[:, -1], masses, ~np.isfinite(maximum))
 
 
-def tile_masses(tile_max: Tensor, tile_sum: Tensor, maximum: Tensor, temperature: Tensor) -> Tensor:
-    """[n, tiles] float64: mass of each tile relative to the row's maximum. See :func:`combine` for the arguments."""
-    below = (tile_max.double() - maximum.double()[:, None]) / effective(temperature)[:, None]
-    return tile_sum.double() * torch.where(below < _NOTHING, 0.0, below.exp())
-
-
-def row_argmax(stats: RowStats) -> Tensor:
-    """[n] int32: lowest id that reaches the maximum of its row."""
-    first = stats.tile_max.argmax(1, keepdim=True)
-    return stats.tile_argmax.gather(1, first).squeeze(1)
-
-
-def probability(rows: RowTable, which: Tensor, ids: Tensor, totals: RowTotals, temperature: Tensor) -> Tensor:
-    """[n] float64: probability of one column of each row, 0 for a column that the row does not have.
+def probability(rows: LazyRowStats, which: Ints, ids: Ints, totals: RowTotals) -> Floats:
+    """[n]: probability of one column of each row in float64, 0 for a column that the row does not have.
 
     Args:
-        rows: The table.
-        which: [n] int64 row numbers.
-        ids: [n] int64 columns.
+        rows: The table and its temperatures.
+        which: [n] row numbers.
+        ids: [n] columns.
         totals: Of those rows.
-        temperature: [n] float64; 0 counts as 1.
     """
-    element = element_(load_at(rows, which, ids), totals.maximum, divisor(temperature))
-    return element.double().exp() / totals.total
+    logit = load_at(rows.rows, which, ids).double().numpy()
+    with np.errstate(invalid="ignore"):  # a bad row gives NaN, which no comparison passes
+        return np.exp((logit - totals.maximum) / rows.temperature[which]) / totals.total

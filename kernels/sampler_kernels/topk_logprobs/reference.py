@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from sampler_kernels.batch import Batch
-from sampler_kernels.elements import chunks, id_of_key, load_at, order_key
+from sampler_kernels.elements import Floats, Ints, chunks, id_of_key, load_at, order_key
 from sampler_kernels.layout import GROUP
 from sampler_kernels.outcome import RowStats, TopLogprobs
 from sampler_kernels.rows import RowTable
-from sampler_kernels.stats.reference import LazyRowStats, combine, take
-from torch import Tensor
+from sampler_kernels.stats.reference import LazyRowStats
+from sampler_kernels.stats.temperatures import target_temperature
+
+_COST = 8
+"""How much more memory a candidate takes than an element of a row: its id, its key, and what keys are made from."""
 
 
 def topk_logprobs(
@@ -37,49 +44,45 @@ def topk_logprobs(
     Returns:
         Row by row. Rows without a token hold NaN, rank 0 and id -1. An entry of -inf has no place among the largest.
     """
-    rows, vocab = batch.target, batch.vocab_size
-    wanted = 0 if chosen_ids is None else chosen_ids.shape[1]
-    out = TopLogprobs(
-        values=torch.full((len(rows),), math.nan),
-        ranks=torch.zeros(len(rows), dtype=torch.int32),
-        top_ids=torch.full((len(rows), top_n), -1, dtype=torch.int32),
-        top_values=torch.full((len(rows), top_n), math.nan),
-        chosen_values=torch.full((len(rows), wanted), math.nan),
+    rows, vocab = LazyRowStats.of(target_stats, batch.target, lambda: target_temperature(batch)), batch.vocab_size
+    count, wanted = len(batch.target), 0 if chosen_ids is None else chosen_ids.shape[1]
+    values, rank = np.full(count, math.nan, np.float32), np.zeros(count, np.int32)
+    top_ids, top_values = np.full((count, top_n), -1, np.int32), np.full((count, top_n), math.nan, np.float32)
+    chosen_values = np.full((count, wanted), math.nan, np.float32)
+
+    row = (emitted.numpy() >= 0).nonzero()[0]
+    if len(row):
+        totals = rows.raw_totals(row)
+        log_sum_exp = totals.maximum.astype(np.float64) + np.log(totals.total)
+        logit = load_at(batch.target, row, emitted.numpy()[row].astype(np.int64)).numpy()
+        values[row] = logit - log_sum_exp
+        if ranks:
+            rank[row] = _ranks(batch.target, vocab, row, rows.group_max(row), logit)
+        if top_n:
+            ids, logits = _largest(batch.target, vocab, row, rows.group_max(row), top_n)
+            top_ids[row, : ids.shape[1]] = ids
+            top_values[row, : ids.shape[1]] = np.where(ids >= 0, _logprobs(logits, log_sum_exp), math.nan)
+        if chosen_ids is not None and wanted:
+            ids = chosen_ids.numpy()[row].astype(np.int64)
+            logits = load_at(batch.target, row, ids).numpy()
+            chosen_values[row] = np.where(ids >= 0, _logprobs(logits, log_sum_exp), math.nan)
+    return TopLogprobs(
+        values=torch.from_numpy(values),
+        ranks=torch.from_numpy(rank),
+        top_ids=torch.from_numpy(top_ids),
+        top_values=torch.from_numpy(top_values),
+        chosen_values=torch.from_numpy(chosen_values),
     )
-    row = (emitted >= 0).nonzero().squeeze(1)
-    if not len(row):
-        return out
-    stats = take(target_stats, row, raw=True)
-    assert stats.tile_raw_sum is not None, "raw logprobs need statistics with raw sums"
-    log_sum_exp = _log_sum_exp(stats.tile_max, stats.tile_raw_sum)
-
-    logit = load_at(rows, row, emitted[row].long())
-    out.values[row] = _logprob(logit, log_sum_exp)
-    if ranks:
-        out.ranks[row] = _ranks(rows, vocab, row, stats.group_max, logit)
-    if top_n:
-        ids, logits = _largest(rows, vocab, row, stats.group_max, top_n)
-        out.top_ids[row, : ids.shape[1]] = ids.int()
-        out.top_values[row, : ids.shape[1]] = torch.where(ids >= 0, _logprob(logits, log_sum_exp[:, None]), math.nan)
-    if chosen_ids is not None and wanted:
-        chosen = chosen_ids[row].long()
-        values = _logprob(load_at(rows, row, chosen), log_sum_exp[:, None])
-        out.chosen_values[row] = torch.where(chosen >= 0, values, math.nan)
-    return out
 
 
-def _log_sum_exp(tile_max: Tensor, tile_raw_sum: Tensor) -> Tensor:
-    """[n] float64, of rows at temperature 1."""
-    totals = combine(tile_max, tile_raw_sum, torch.ones(len(tile_max), dtype=torch.float64))
-    return totals.maximum.double() + totals.total.log()
+def _logprobs(logits: NDArray[np.float32], log_sum_exp: Floats) -> Floats:
+    """[m, c], of the logits of m rows; the difference is taken in float64."""
+    return logits - log_sum_exp[:, None]
 
 
-def _logprob(logit: Tensor, log_sum_exp: Tensor) -> Tensor:
-    """float32 logprob of a float32 logit; the difference is taken in float64."""
-    return (logit.double() - log_sum_exp).float()
-
-
-def _largest(rows: RowTable, vocab: int, row: Tensor, group_max: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _largest(
+    rows: RowTable, vocab: int, row: Ints, group_max: NDArray[np.float32], n: int
+) -> tuple[Ints, NDArray[np.float32]]:
     """The n first ids in the order of each row, and their logits: [m, n'] each, n' = min(n, candidates).
 
     The n groups that come first by (maximum descending, index ascending) hold the n elements that come first by
@@ -87,31 +90,35 @@ def _largest(rows: RowTable, vocab: int, row: Tensor, group_max: Tensor, n: int)
     own.
 
     Returns:
-        int64 ids, -1 for an entry of -inf; float32 logits.
+        Ids, -1 for an entry of -inf; logits.
     """
     n_groups = min(n, group_max.shape[1])
     taken = min(n, n_groups * min(GROUP, vocab))
-    group_key = order_key(group_max, torch.arange(group_max.shape[1]))
-    groups = id_of_key(group_key.topk(n_groups, sorted=False).values)
-    ids = torch.empty((len(row), taken), dtype=torch.int64)
-    for at in chunks(torch.arange(len(row)), n_groups * GROUP):
-        candidate = _members(groups[at], vocab).flatten(1)
-        key = order_key(load_at(rows, row[at], candidate), candidate)
-        ids[at] = id_of_key(key.topk(taken).values)
-    logits = load_at(rows, row, ids)
-    return torch.where(logits == -math.inf, -1, ids), logits
+    ids, logits = np.empty((len(row), taken), np.int64), np.empty((len(row), taken), np.float32)
+    for at in chunks(np.arange(len(row)), n_groups * min(GROUP, vocab) * _COST):
+        group_key = order_key(torch.from_numpy(group_max[at]), torch.arange(group_max.shape[1]))
+        groups = id_of_key(group_key.topk(n_groups, sorted=False).values).numpy()
+        candidate = _members(groups, vocab).reshape(len(at), -1)
+        logit = load_at(rows, row[at], candidate)
+        largest = order_key(logit, torch.from_numpy(candidate)).topk(taken)
+        ids[at] = id_of_key(largest.values).numpy()
+        logits[at] = logit.gather(1, largest.indices).numpy()
+    return np.where(logits == -math.inf, -1, ids), logits
 
 
-def _ranks(rows: RowTable, vocab: int, row: Tensor, group_max: Tensor, logit: Tensor) -> Tensor:
-    """[m] int32: how many elements of each row are >= a logit. Only groups whose maximum reaches it are read."""
-    line, group = (group_max >= logit[:, None]).nonzero(as_tuple=True)
-    counts = torch.zeros(len(row), dtype=torch.int32)
-    for at in chunks(torch.arange(len(line)), min(GROUP, vocab)):
-        members = load_at(rows, row[line[at]], _members(group[at], vocab))
-        counts.index_add_(0, line[at], (members >= logit[line[at], None]).sum(1, dtype=torch.int32))
-    return counts.clamp_(max=vocab)  # below -inf there is nothing, so there the columns past the end counted too
+def _ranks(
+    rows: RowTable, vocab: int, row: Ints, group_max: NDArray[np.float32], logit: NDArray[np.float32]
+) -> NDArray[np.int32]:
+    """[m]: how many elements of each row are >= a logit. Only groups whose maximum reaches it are read."""
+    line, group = (group_max >= logit[:, None]).nonzero()
+    counts = np.zeros(len(row), np.int32)
+    for at in chunks(np.arange(len(line)), min(GROUP, vocab) * _COST):
+        members = load_at(rows, row[line[at]], _members(group[at], vocab)).numpy()
+        reached = (members >= logit[line[at], None]).sum(1)
+        counts += np.bincount(line[at], reached, len(row)).astype(np.int32)
+    return counts.clip(max=vocab)  # below -inf there is nothing, so there the columns past the end counted too
 
 
-def _members(groups: Tensor, vocab: int) -> Tensor:
-    """int64 ids of each group, along a new last dimension; those past the vocabulary's end read as -inf."""
-    return groups[..., None] * GROUP + torch.arange(min(GROUP, vocab))
+def _members(groups: Ints, vocab: int) -> Ints:
+    """Ids of each group, along a new last dimension; those past the vocabulary's end read as -inf."""
+    return groups[..., None] * GROUP + np.arange(min(GROUP, vocab))
