@@ -26,12 +26,8 @@ CHUNK_ELEMENTS = 1 << 17
 """Elements worked on at once. A row of a large vocabulary fills it alone; rows of a small one share it. Half a MiB of
 float32, so that the passes over a chunk stay in the cache. Never changes a result: no number of a row depends on it."""
 
-_SHARED_ELEMENTS = 1 << 16
-"""An elementwise operation of this size is shared by at most two threads, half and half (torch gives each at least
-2^15 elements), so that where a thread's part ends never depends on how many threads there are."""
-
 _WHOLE_VECTORS = 64
-"""A multiple of what torch's vectorised loops take at a time, twice, so that halves are whole too."""
+"""A multiple of what torch's vectorised loops take at a time."""
 
 _NOTHING = float("-inf")
 _FLOAT32 = torch.finfo(torch.float32)
@@ -73,16 +69,15 @@ def below_(logits: Tensor, maximum: Tensor) -> Tensor:
 def exp2_(exponent: Tensor) -> Tensor:
     """2 to the power of each element, in place. It costs torch a quarter of what an exp does, and rounds as well.
 
-    The result for a number must not depend on the numbers around it. But torch's vectorised exp2 and the scalar one
-    that it leaves the end of an array to differ in the last bit, and an array has as many ends as threads share it. So
-    it is cut into pieces whose ends are known, and the last end is filled up to whole vectors.
+    The result for a number must not depend on the numbers around it, but torch's vectorised exp2 and the scalar one
+    that it leaves the end of an array to differ in the last bit: so the end is filled up to whole vectors. (With
+    several threads each would have an end of its own; see :func:`~sampler_kernels.threads.one_thread`.)
 
     Args:
         exponent: float32, contiguous.
     """
     flat, rest = exponent.view(-1), exponent.numel() % _WHOLE_VECTORS
-    for piece in flat[: flat.numel() - rest].split(_SHARED_ELEMENTS):
-        piece.exp2_()
+    flat[: flat.numel() - rest].exp2_()
     if rest:
         end = torch.zeros(_WHOLE_VECTORS)
         end[:rest] = flat[-rest:]

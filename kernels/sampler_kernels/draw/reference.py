@@ -30,6 +30,7 @@ from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
+from sampler_kernels.threads import one_thread
 
 _SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
 """Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
@@ -172,6 +173,7 @@ class DraftResidual(Target):
         return out
 
 
+@one_thread()
 def draw(
     batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats, decision: Decision
 ) -> Tensor:

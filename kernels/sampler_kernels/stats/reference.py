@@ -26,6 +26,7 @@ from sampler_kernels.elements import (
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
+from sampler_kernels.threads import one_thread
 
 _EMPTY_TILE = -80.0
 """A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
@@ -141,6 +142,7 @@ class LazyRowStats:
         first = (groups == groups.max(1, keepdims=True)).argmax(1)
         return self._first_of_group(which, first[:, None])[:, 0]
 
+    @one_thread()
     def _compute(self, which: Ints) -> None:
         """Fills in what is missing of the rows ``which``."""
         known = self._known[which]
@@ -198,26 +200,28 @@ class LazyRowStats:
 
 @dataclass(frozen=True)
 class _Span:
-    """How rows of one width are cut up. A row below one tile, or one group, is not padded to it."""
+    """How rows of one width are cut up. A row below one tile, or one group, is not padded to it.
+
+    Attributes:
+        width: Columns.
+        group: Columns of a group.
+        tile: Columns of a tile.
+        tiles: Tiles in a row.
+        padded: Columns with the last tile made whole.
+    """
 
     width: int
     group: int
     tile: int
+    tiles: int
+    padded: int
 
     @staticmethod
     @cache
     def of(width: int) -> _Span:
-        group = min(width, GROUP)
-        return _Span(width, group, min(-(-width // group) * group, TILE))
-
-    @property
-    def tiles(self) -> int:
-        return num_tiles(self.width)
-
-    @property
-    def padded(self) -> int:
-        """Columns with the last tile made whole."""
-        return self.tiles * self.tile
+        group, tiles = min(width, GROUP), num_tiles(width)
+        tile = min(-(-width // group) * group, TILE)
+        return _Span(width, group, tile, tiles, tiles * tile)
 
     def load(self, rows: RowTable, which: Ints, buffer: Tensor) -> Tensor:
         """Loads rows into the buffer, [n, tiles, tile]."""
@@ -230,7 +234,7 @@ def _raw_sum(below: Tensor) -> NDArray[np.float32]:
     Args:
         below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
     """
-    parts = below.view(-1, below.shape[2]).split(max(1, rows_at_once(below.shape[2]) // 2))
+    parts = torch.split(below.view(-1, below.shape[2]), max(1, rows_at_once(below.shape[2]) // 2))
     return torch.cat([exp2_(part * _RAW).sum(-1) for part in parts]).view(below.shape[:2]).numpy()
 
 

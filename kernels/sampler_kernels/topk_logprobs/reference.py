@@ -16,11 +16,13 @@ from sampler_kernels.outcome import RowStats, TopLogprobs
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import target_temperature
+from sampler_kernels.threads import one_thread
 
-_COST = 8
+_COST = 16
 """How much more memory a candidate takes than an element of a row: its id, its key, and what keys are made from."""
 
 
+@one_thread()
 def topk_logprobs(
     batch: Batch,
     target_stats: RowStats | LazyRowStats,
