@@ -9,11 +9,11 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from sampler_kernels import Step, StepResult
+from sampler_kernels import StepResult
 from sampler_service.engine import Engine
 from sampler_service.errors import Reason, Refusal, refuse
 from sampler_service.limits import Limits
-from sampler_service.ran import Ran
+from sampler_service.steps import CheckedStep, Ran
 from sampler_service.worker import Job, Worker
 
 
@@ -50,11 +50,11 @@ class Dispatcher:
             self._room.clear()
             await self._room.wait()
 
-    def submit(self, step: Step, arrived: float, timeout: float | None) -> asyncio.Future[Ran]:
+    def submit(self, checked: CheckedStep, arrived: float, timeout: float | None) -> asyncio.Future[Ran]:
         """Queue a step.
 
         Args:
-            step: Decoded and checked.
+            checked: The step.
             arrived: When its message came, on the clock of ``perf_counter``.
             timeout: Seconds from ``arrived`` within which the step must be done; None for no bound.
 
@@ -71,13 +71,13 @@ class Dispatcher:
             raise _too_late()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Ran] = loop.create_future()
-        job = Job(partial(self._engine.run, step), lambda outcome: _hand_over(loop, finish, outcome))
+        job = Job(partial(self._engine.run, checked), lambda outcome: _hand_over(loop, finish, outcome))
 
         def finish(outcome: Outcome) -> None:
             if isinstance(outcome, Refusal):
                 _refuse_late(future, outcome)
             elif outcome is not None and not future.done():
-                future.set_result(Ran(step, outcome, arrived, job.started))
+                future.set_result(Ran(checked.step, outcome, arrived, job.started))
 
         def settle(_: asyncio.Future[Ran]) -> None:
             job.abandoned = True

@@ -23,8 +23,8 @@ from sampler_service.dispatch import Dispatcher
 from sampler_service.errors import Reason, Refusal, internal, refuse
 from sampler_service.lifecycle import Lifecycle, draining
 from sampler_service.limits import Limits
-from sampler_service.ran import Ran
 from sampler_service.statuses import step_error
+from sampler_service.steps import Ran
 
 _log: Final = logging.getLogger(__name__)
 

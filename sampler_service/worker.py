@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
-from sampler_kernels import StepRefused, StepResult
-from sampler_service.errors import Refusal, internal, of_core
+from sampler_kernels import StepResult
+from sampler_service.errors import Refusal, internal
 
 _log: Final = logging.getLogger(__name__)
 
@@ -71,8 +71,6 @@ class Worker:
 def _outcome(job: Job) -> StepResult | Refusal | None:
     try:
         return job.work()
-    except StepRefused as refused:
-        return of_core(refused)
     except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
         # The thread must outlive any single step. The step itself stays out of the log: it is the client's.
         _log.exception("a step failed on the device thread")

@@ -36,6 +36,8 @@ def extras_of(message: pb.Step, step: Step, limits: Limits, miss: Miss) -> dict[
     Raises:
         Refusal: Of a tensor, a count or a flag that does not fit.
     """
+    if not _any_extra(message):
+        return {}
     batch = len(step.draft_lengths)
     found: dict[str, Any] = {}
     for field in ("prompt_token_ids", "output_token_ids"):
@@ -49,6 +51,18 @@ def extras_of(message: pb.Step, step: Step, limits: Limits, miss: Miss) -> dict[
     found |= _logsumexp(message, "target_logsumexp", lengths + 1, np.ones(batch, bool), miss)
     found |= _logsumexp(message, "draft_logsumexp", lengths, _has_logits(step), miss)
     return found
+
+
+def _any_extra(message: pb.Step) -> bool:
+    """Whether there is anything to read: most steps have nothing, and this runs for every step."""
+    return (
+        message.HasField("prompt_token_ids")
+        or message.HasField("output_token_ids")
+        or message.HasField("token_bitmask")
+        or message.HasField("target_logsumexp")
+        or message.HasField("draft_logsumexp")
+        or len(message.num_output_tokens) + len(message.has_target_logsumexp) + len(message.has_draft_logsumexp) > 0
+    )
 
 
 def _history(message: pb.History, field: str, batch: int, limits: Limits, miss: Miss) -> Ragged | None:

@@ -9,7 +9,8 @@ import torch
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels import DraftBlock, IdMap, SamplingParams, Step, StepRefused
-from sampler_kernels import check as check_step
+from sampler_kernels.checks import checked
+from sampler_kernels.host import HostColumns
 from sampler_kernels.refusal import Reason as CoreReason
 from sampler_service.codec.columns import column
 from sampler_service.codec.extras import extras_of
@@ -17,8 +18,9 @@ from sampler_service.codec.kept import Changes, KeptState
 from sampler_service.codec.params import PARAMS_FIELDS, ParamsDecoder
 from sampler_service.codec.tensors import IDS, LOGITS, read_tensor
 from sampler_service.codec.unbuilt import unbuilt
-from sampler_service.errors import Reason, Refusal, of_core, refuse
+from sampler_service.errors import Reason, Refusal, internal, of_core, refuse
 from sampler_service.limits import Limits
+from sampler_service.steps import CheckedStep
 
 _PER_REQUEST = frozenset(
     ("draft_lengths", "draft_block_index", "params_index", "seeds", "positions", "num_output_tokens")
@@ -50,7 +52,7 @@ class StepDecoder:
         self._limits = limits
         self._params = ParamsDecoder(limits)
 
-    def decode(self, message: pb.Step, kept: KeptState | None) -> Step:
+    def decode(self, message: pb.Step, kept: KeptState | None) -> CheckedStep:
         """The step of a message, checked whole; then, and only then, what it keeps is kept.
 
         Args:
@@ -62,17 +64,17 @@ class StepDecoder:
         """
         draft = _Draft(Changes())
         step = self._base(message, kept, draft)
-        self._check(step, message, draft)
+        columns = self._checked(step, message, draft)
         additions = extras_of(message, step, self._limits, draft.miss)
         if additions:
             step = replace(step, **additions)
-            self._check(step, message, draft)
+            columns = self._checked(step, message, draft)
         unbuilt(message, len(message.draft_lengths), draft.miss)
-        if draft.not_built is not None:
-            raise draft.not_built
+        if draft.not_built is not None or columns is None:
+            raise draft.not_built or internal()
         if draft.changes and kept is not None:
             kept.apply(draft.changes)
-        return step
+        return CheckedStep(step, columns)
 
     def _base(self, message: pb.Step, kept: KeptState | None, draft: _Draft) -> Step:
         """What nearly every step has: rows, drafts, parameters and columns."""
@@ -170,14 +172,16 @@ class StepDecoder:
             _kept(kept, f"{where}.keep_draft_id_map_as", message).check_room(draft.changes)
         return id_map
 
-    def _check(self, step: Step, message: pb.Step, draft: _Draft) -> None:
+    def _checked(self, step: Step, message: pb.Step, draft: _Draft) -> HostColumns | None:
+        """The columns of a step that is right; None, with a note, for one that is right and not built."""
         try:
-            check_step(step)
+            return checked(step)
         except StepRefused as refused:
             refusal = located(refused, message)
             if refused.reason is not CoreReason.NOT_IMPLEMENTED:
                 raise refusal from None
             draft.not_built = draft.not_built or refusal
+            return None
 
 
 def located(refused: StepRefused, message: pb.Step) -> Refusal:

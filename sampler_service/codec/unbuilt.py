@@ -39,6 +39,9 @@ def unbuilt(message: pb.Step, batch: int, miss: Callable[[str, str], None]) -> N
     Raises:
         Refusal: Ids of the wrong length, outputs that are no region, a reply that lacks what it needs.
     """
+    ids = message.session_id or message.wait_event_id or message.signal_event_id
+    if not (ids or message.reply_when or message.HasField("outputs")):
+        return
     named = False
     for field, length in (("session_id", 32), ("wait_event_id", 16), ("signal_event_id", 16)):
         size = len(getattr(message, field))
