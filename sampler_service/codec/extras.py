@@ -151,13 +151,12 @@ def _bitmask(message: pb.TokenBitmask, step: Step, limits: Limits, miss: Miss) -
     words = read_tensor(message.words, f"{field}.words", WORDS, (2,), max_columns=limits.max_vocab_size // 32)
     if words.in_region:
         miss(_IN_REGION, f"{field}.words.region")
-    index = list(message.mask_index) or list(range(words.data.shape[0]))
-    if len(index) not in (batch, rows):
-        what = (
-            f"{field} has {len(index)} masks for {batch} requests and {rows} rows; it must have one for each of either"
-        )
+    count = len(message.mask_index) or words.data.shape[0]
+    if count not in (batch, rows):
+        what = f"{field} has {count} masks for {batch} requests and {rows} rows; it must have one for each of either"
         raise refuse(CoreReason.SHAPE_MISMATCH, what, field=field)
-    if len(index) != rows:
+    index = list(message.mask_index) or list(range(count))
+    if count != rows:
         index = np.repeat(index, np.asarray(step.draft_lengths) + 1).tolist()
     return {"token_bitmask": words.data, "token_bitmask_index": index}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
@@ -12,7 +13,7 @@ from sampler_kernels import DraftBlock, IdMap, SamplingParams, Step, StepRefused
 from sampler_kernels.checks import checked
 from sampler_kernels.host import HostColumns
 from sampler_kernels.refusal import Reason as CoreReason
-from sampler_service.codec.columns import column
+from sampler_service.codec.columns import check_size, column
 from sampler_service.codec.extras import extras_of
 from sampler_service.codec.kept import Changes, KeptState
 from sampler_service.codec.params import PARAMS_FIELDS, ParamsDecoder
@@ -22,7 +23,10 @@ from sampler_service.errors import Reason, Refusal, internal, of_core, refuse
 from sampler_service.limits import Limits
 from sampler_service.steps import CheckedStep
 
-_PER_REQUEST = frozenset(
+MAX_FORGET: Final = 1 << 16
+"""Ids of one kind that a step may forget: more than can be kept."""
+
+_PER_REQUEST: Final = frozenset(
     ("draft_lengths", "draft_block_index", "params_index", "seeds", "positions", "num_output_tokens")
 )
 
@@ -79,11 +83,7 @@ class StepDecoder:
     def _base(self, message: pb.Step, kept: KeptState | None, draft: _Draft) -> Step:
         """What nearly every step has: rows, drafts, parameters and columns."""
         batch = len(message.draft_lengths)
-        if batch > self._limits.max_batch_size:
-            what = (
-                f"draft_lengths has {batch} entries; this server takes at most {self._limits.max_batch_size} requests"
-            )
-            raise refuse(Reason.LIMIT_EXCEEDED, what, field="draft_lengths")
+        check_size(batch, "draft_lengths", self._limits.max_batch_size)
         if not message.HasField("target_logits"):
             what = "target_logits is missing; a step needs a row of target logits for each draft token and one more"
             raise refuse(Reason.FIELD_REQUIRED, what, field="target_logits")
@@ -93,6 +93,7 @@ class StepDecoder:
             draft.miss("tensors in registered regions are", "target_logits.region")
         params, index = self._params_of(message, kept, draft, batch)
         seeds, positions = _randomness(message, batch)
+        check_size(len(message.draft_blocks), "draft_blocks", self._limits.max_batch_size)
         return Step(
             target_logits=target.data,
             draft_token_ids=_draft_token_ids(message, draft),
@@ -112,6 +113,8 @@ class StepDecoder:
     ) -> tuple[Sequence[SamplingParams], list[int] | None]:
         """Sets sent and sets kept in one table, and which one each request uses."""
         index = column(message.params_index, "params_index", batch)
+        for name, entries in (("params", message.params), ("kept_params", message.kept_params)):
+            check_size(len(entries), name, self._limits.max_batch_size)
         params = [self._one_set(one, i, index) for i, one in enumerate(message.params)]
         if message.keep_params_as:
             keys = message.keep_params_as
@@ -120,6 +123,8 @@ class StepDecoder:
                 raise refuse(CoreReason.SHAPE_MISMATCH, what, field="keep_params_as")
             draft.changes.params = {key: one for key, one in zip(keys, params, strict=True) if key}
         if message.HasField("forget"):
+            for name in ("params", "draft_id_maps", "histories"):
+                check_size(len(getattr(message.forget, name)), f"forget.{name}", MAX_FORGET)
             draft.changes.forget = message.forget
         if message.kept_params:
             names = [(key, f"kept_params[{i}]") for i, key in enumerate(message.kept_params)]

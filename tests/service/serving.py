@@ -90,10 +90,13 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(*arguments: str, addresses: int = 1, stderr: Path | None = None) -> Iterator[ServerProcess]:
+def server_process(
+    *arguments: str, addresses: int = 1, stderr: Path | None = None, program: list[str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server of its own, serving; ended with the block."""
     with stderr.open("w") if stderr else open(os.devnull, "w") as log:  # noqa: PTH123  (the null device)
         process = subprocess.Popen(
-            command("serve", "--threads", "1", *arguments),
+            [sys.executable, *program, *arguments] if program else command("serve", "--threads", "1", *arguments),
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
