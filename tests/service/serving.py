@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_kernels import Step, StepResult
+from sampler_kernels import StepResult
 from sampler_service.dispatch import Dispatcher
 from sampler_service.engine import Engine
 from sampler_service.info import server_info
@@ -28,6 +28,7 @@ from sampler_service.lifecycle import Lifecycle
 from sampler_service.limits import Limits
 from sampler_service.server import channel_arguments
 from sampler_service.servicer import Servicer
+from sampler_service.steps import CheckedStep
 from sampler_service.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,10 +90,13 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(*arguments: str, addresses: int = 1, stderr: Path | None = None) -> Iterator[ServerProcess]:
+def server_process(
+    *arguments: str, addresses: int = 1, stderr: Path | None = None, program: list[str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server of its own, serving; ended with the block."""
     with stderr.open("w") if stderr else open(os.devnull, "w") as log:  # noqa: PTH123  (the null device)
         process = subprocess.Popen(
-            command("serve", "--threads", "1", *arguments),
+            [sys.executable, *program, *arguments] if program else command("serve", "--threads", "1", *arguments),
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -129,12 +133,12 @@ class ScriptedEngine(Engine):
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     ran: list[float] = field(default_factory=list)
-    answer: Callable[[Step], StepResult] = Engine("cpu", torch.device("cpu")).run
+    answer: Callable[[CheckedStep], StepResult] = Engine("cpu", torch.device("cpu")).run
 
-    def run(self, step: Step) -> StepResult:
+    def run(self, checked: CheckedStep) -> StepResult:
         assert self.gate.acquire(timeout=CALL_SECONDS)
-        self.ran.append(float(step.target_logits[0, 0]))
-        return self.answer(step)
+        self.ran.append(float(checked.step.target_logits[0, 0]))
+        return self.answer(checked)
 
 
 @dataclass

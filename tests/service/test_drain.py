@@ -15,6 +15,8 @@ from google.rpc import error_details_pb2, status_pb2
 from sampler_client.v1 import sampler_pb2 as pb
 from tests.service.serving import (
     CALL_SECONDS,
+    VERIFY,
+    as_is,
     call_stream,
     parts,
     refused,
@@ -178,3 +180,27 @@ class _Flood:
         assert {answer.error.reason for answer in refusals} <= {"DRAINING"}
         # In order, and every step that was sent has its answer.
         assert [answer.step_id for answer in self.answers] == list(range(1, self._sent.qsize() + 1))
+
+
+HANGING = """
+import sys, threading
+from sampler_service import cli
+from sampler_service.engine import Engine
+class Hanging(Engine):
+    def run(self, checked):
+        if checked.step.target_logits.shape[1] == 2:
+            threading.Event().wait()
+        return super().run(checked)
+made = Engine.of("cpu")
+Engine.of = classmethod(lambda cls, name: Hanging(made.backend, made.device))
+cli.main(["serve", "--listen", sys.argv[1], "--drain-seconds", "0.5"])
+"""
+
+
+def test_a_step_that_hangs_does_not_keep_the_server(tmp_path: Path) -> None:
+    served = server_process(f"unix:{tmp_path}/s", program=["-c", HANGING])
+    with served as server, grpc.insecure_channel(server.address) as channel:
+        call = channel.unary_unary(VERIFY, as_is, as_is).future(unary_request(small_step()), timeout=CALL_SECONDS)
+        time.sleep(0.5)
+        assert server.end() == 0
+        assert call.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
