@@ -9,6 +9,7 @@ from sampler_kernels.params import SamplingParams
 from sampler_kernels.refusal import Reason, StepRefused
 from sampler_kernels.step import Step
 
+# Of a backend by any other name nothing more is known than of all.
 _NOWHERE = (
     "method strict",
     "method block",
@@ -63,7 +64,7 @@ def check_params_supported(params: SamplingParams, where: tuple[int, str]) -> No
         StepRefused: NOT_IMPLEMENTED, with the field and no request.
     """
     vocab_size, backend = where
-    for name in NOT_BUILT[backend]:
+    for name in NOT_BUILT.get(backend, _NOWHERE):
         if FEATURES[name].in_use(params, vocab_size):
             raise _not_built(name, FEATURES[name].field)
 
@@ -74,7 +75,7 @@ def check_step_supported(step: Step, backend: str) -> None:
     Raises:
         StepRefused: NOT_IMPLEMENTED, with the field.
     """
-    for attribute, field in STEP_FIELDS_NOT_BUILT[backend].items():
+    for attribute, field in STEP_FIELDS_NOT_BUILT.get(backend, _STEP_FIELDS_NOWHERE).items():
         if getattr(step, attribute) is not None:
             raise _not_built(field, field)
 

@@ -20,6 +20,7 @@ from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.result import Status
 from sampler_kernels.stats.reference import LazyRowStats, RowTotals, probability
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
+from sampler_kernels.threads import one_thread
 
 Bools = NDArray[np.bool_]
 
@@ -146,6 +147,7 @@ _REDRAWS_RESIDUAL = np.array([code is MethodCode.STANDARD for code in MethodCode
 """By code, methods that redraw a rejected position from the residual; the others draw from p, or take the argmax."""
 
 
+@one_thread()
 def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats) -> Decision:
     """Decides which draft tokens stand.
 
