@@ -1,6 +1,6 @@
-"""The same step as an engine would write it in torch: once naively, once well. What ours is measured against.
+"""The same step as an engine would write it in torch: naively, in a loop, and well. What ours is measured against.
 
-Both take a dense batch with one k, and both answer all of it: emitted tokens, logprobs, top n and ranks.
+All take a dense batch with one k, and answer all of it: emitted tokens, logprobs, top n and ranks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,34 @@ class DenseAnswer:
 
 
 def naive(step: DenseStep) -> DenseAnswer:
-    """Softmax of everything, logprobs of everything, and a loop over requests."""
+    """Everything for every row, then pick: as the formulas read, without a thought for what is needed."""
+    k = step.draft.shape[1]
+    p = torch.softmax(step.target.float() / step.temperature, -1)
+    q = torch.softmax(step.draft.float() / step.temperature, -1)
+    u = torch.rand(step.ids.shape, generator=step.generator)
+    stands = u * q.gather(2, step.ids[..., None])[..., 0] < p[:, :k].gather(2, step.ids[..., None])[..., 0]
+    accepted = stands.long().cumprod(1).sum(1)
+
+    residual = (p[:, :k] - q).clamp(min=0)
+    # A residual without mass stays without: multinomial would refuse it, so it gets p of its row.
+    residual = torch.where(residual.sum(-1, keepdim=True) > 0, residual, p[:, :k])
+    laws = torch.cat([residual, p[:, k:]], 1)
+    drawn = torch.multinomial(laws.flatten(0, 1), 1, generator=step.generator).view(len(laws), k + 1)
+    final = drawn.gather(1, accepted[:, None])
+
+    emitted = torch.cat([step.ids, final], 1).scatter(1, accepted[:, None], final)
+    logprobs = torch.log_softmax(step.target.float(), -1)
+    values = logprobs.gather(2, emitted[..., None])
+    ranks = (logprobs >= values).sum(-1)
+    top = logprobs.topk(step.top_n, -1)
+    kept = torch.arange(k + 1) <= accepted[:, None]
+    return DenseAnswer(
+        _lines(emitted, accepted), values[..., 0][kept], ranks[kept], top.values[kept], top.indices[kept]
+    )
+
+
+def looped(step: DenseStep) -> DenseAnswer:
+    """As naive, but request by request, and residuals, draws and ranks only where a token is emitted."""
     p = torch.softmax(step.target.float() / step.temperature, -1)
     q = torch.softmax(step.draft.float() / step.temperature, -1)
     logprobs = torch.log_softmax(step.target.float(), -1)
@@ -59,7 +86,7 @@ def naive(step: DenseStep) -> DenseAnswer:
                 out.append(x)
                 continue
             residual = (p[r, j] - q[r, j]).clamp(min=0)
-            out.append(int(torch.multinomial(residual / residual.sum(), 1, generator=step.generator)))
+            out.append(int(torch.multinomial(residual, 1, generator=step.generator)))
             break
         else:
             out.append(int(torch.multinomial(p[r, -1], 1, generator=step.generator)))
@@ -103,5 +130,9 @@ def well_written(step: DenseStep) -> DenseAnswer:
     values = logprobs.gather(1, token[:, None])
     ranks = (logprobs >= values).sum(1)
     top = logprobs.topk(step.top_n, -1)
-    tokens = [line[: n + 1] for line, n in zip(emitted.tolist(), accepted.tolist(), strict=True)]
-    return DenseAnswer(tokens, values[:, 0], ranks, top.values, top.indices)
+    return DenseAnswer(_lines(emitted, accepted), values[:, 0], ranks, top.values, top.indices)
+
+
+def _lines(emitted: Tensor, accepted: Tensor) -> list[list[int]]:
+    """The emitted tokens of each request: its accepted ones and one more."""
+    return [line[: n + 1] for line, n in zip(emitted.tolist(), accepted.tolist(), strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,9 +122,13 @@ def _serve(settings: Settings) -> None:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     try:
-        asyncio.run(run(settings, Engine.of(settings.backend), lambda address: _print(f"listening on {address}")))
+        stopped = asyncio.run(run(settings, Engine.of(settings.backend), _announce))
     except (BackendUnavailable, CannotListen, Refusal) as error:
         _stop(str(error), _FAILED)
+    if not stopped:
+        # Python would wait for native threads that never end, and abort.
+        logging.shutdown()
+        os._exit(0)
 
 
 @main.command()
@@ -186,9 +191,9 @@ def doctor() -> None:
     sys.exit(_FAILED if any(finding.verdict is Verdict.FAIL for finding in findings) else 0)
 
 
-def _print(line: str) -> None:
+def _announce(address: str) -> None:
     # At once: whoever started the server waits for this line, often through a pipe.
-    print(line, flush=True)
+    print(f"listening on {address}", flush=True)
 
 
 def _stop(message: str, status: int) -> NoReturn:

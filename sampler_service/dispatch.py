@@ -9,16 +9,55 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from sampler_kernels import Step, StepResult
+from sampler_kernels import StepResult
 from sampler_service.engine import Engine
-from sampler_service.errors import Reason, Refusal, refuse
+from sampler_service.errors import Reason, Refusal, internal, refuse
 from sampler_service.limits import Limits
-from sampler_service.ran import Ran
+from sampler_service.steps import CheckedStep, Ran
 from sampler_service.worker import Job, Worker
+
+Outcome: TypeAlias = "Ran | Refusal"
+Done: TypeAlias = "Callable[[Outcome], None]"
+
+
+class Pending:
+    """A step that was admitted. Lives on the event loop."""
+
+    __slots__ = ("_admission", "_done", "_job", "_timer")
+
+    def __init__(self, admission: Callable[[], None], done: Done) -> None:
+        self._admission: Callable[[], None] | None = admission
+        self._done = done
+        self._job: Job | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, job: Job, timer: asyncio.TimerHandle | None) -> None:
+        """What runs the step, and what ends it if that takes too long."""
+        self._job, self._timer = job, timer
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell the caller, unless it was told or has given up."""
+        if self._settle():
+            self._done(outcome)
+
+    def abandon(self) -> None:
+        """Give the step up: nobody is told, and it is not started if it has not been yet."""
+        self._settle()
+
+    def _settle(self) -> bool:
+        if self._admission is None:
+            return False
+        self._admission()
+        self._admission = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._job is not None:
+            self._job.abandoned = True
+        return True
 
 
 class Dispatcher:
-    """Hands steps to the worker and gives back futures. Lives on the event loop; nothing here blocks it.
+    """Hands steps to the worker. Lives on the event loop; nothing here blocks it.
 
     Args:
         engine: Runs the steps.
@@ -32,7 +71,11 @@ class Dispatcher:
         self._most = limits.max_queued_steps
         self._admitted = 0
         self._room = asyncio.Event()
-        self._room.set()
+
+    @property
+    def admitted(self) -> int:
+        """Steps admitted and not yet finished."""
+        return self._admitted
 
     @property
     def is_full(self) -> bool:
@@ -45,16 +88,17 @@ class Dispatcher:
             self._room.clear()
             await self._room.wait()
 
-    def submit(self, step: Step, arrived: float, timeout: float | None) -> asyncio.Future[Ran]:
+    def submit(self, checked: CheckedStep, arrived: float, timeout: float | None, done: Done) -> Pending:
         """Queue a step.
 
         Args:
-            step: Decoded and checked.
+            checked: The step.
             arrived: When its message came, on the clock of ``perf_counter``.
             timeout: Seconds from ``arrived`` within which the step must be done; None for no bound.
+            done: Called once, later and on the event loop, with the result or with why there is none.
 
         Returns:
-            A future that ends with the result or with a :class:`Refusal`. Cancelling it abandons the step.
+            The step, for a caller that may want to give it up.
 
         Raises:
             Refusal: QUEUE_FULL or STEP_DEADLINE_EXCEEDED.
@@ -65,27 +109,29 @@ class Dispatcher:
         if left is not None and left <= 0:
             raise _too_late()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Ran] = loop.create_future()
-        job = Job(partial(self._engine.run, step), lambda outcome: _hand_over(loop, finish, outcome))
-
-        def finish(outcome: Outcome) -> None:
-            if isinstance(outcome, Refusal):
-                _refuse_late(future, outcome)
-            elif outcome is not None and not future.done():
-                future.set_result(Ran(step, outcome, arrived, job.started))
-
-        def settle(_: asyncio.Future[Ran]) -> None:
-            job.abandoned = True
-            self._admitted -= 1
-            self._room.set()
-
-        future.add_done_callback(settle)
-        if left is not None:
-            timer = loop.call_later(left, lambda: _refuse_late(future, _too_late()))
-            future.add_done_callback(lambda _: timer.cancel())
+        pending = Pending(self._leave, done)
+        timer = None if left is None else loop.call_later(left, lambda: pending.finish(_too_late()))
+        job = Job(partial(self._engine.run, checked), partial(_hand_over, loop, checked, arrived, pending))
+        pending.start(job, timer)
         self._admitted += 1
         self._worker.submit(job)
-        return future
+        return pending
+
+    async def result(self, checked: CheckedStep, arrived: float, timeout: float | None) -> Ran:
+        """Queue a step and wait for it; giving up the wait gives up the step.
+
+        Raises:
+            Refusal: Why there is no result.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        pending = self.submit(checked, arrived, timeout, future.set_result)
+        try:
+            outcome = await future
+        finally:
+            pending.abandon()
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
 
     async def warm(self) -> None:
         """Run the engine's warm-up on the device thread.
@@ -94,31 +140,32 @@ class Dispatcher:
             Refusal: INTERNAL_ERROR: the backend does not work here.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[Refusal | None] = loop.create_future()
 
-        def finish(outcome: Outcome) -> None:
-            if isinstance(outcome, Refusal):
-                future.set_exception(outcome)
-            else:
-                future.set_result(None)
+        def tell(job: Job) -> None:
+            loop.call_soon_threadsafe(future.set_result, job.outcome if isinstance(job.outcome, Refusal) else None)
 
-        self._worker.submit(Job(self._engine.warm, lambda outcome: _hand_over(loop, finish, outcome)))
-        await future
+        self._worker.submit(Job(self._engine.warm, tell))
+        refusal = await future
+        if refusal is not None:
+            raise refusal
+
+    def _leave(self) -> None:
+        self._admitted -= 1
+        self._room.set()
 
 
-Outcome: TypeAlias = "StepResult | Refusal | None"
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, finish: Callable[[Outcome], None], outcome: Outcome) -> None:
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, checked: CheckedStep, arrived: float, pending: Pending, job: Job
+) -> None:
     """From the device thread to the event loop."""
+    outcome = job.outcome
+    answer = (
+        Ran(checked.step, outcome, arrived, job.started) if isinstance(outcome, StepResult) else outcome or internal()
+    )
     # A loop that is closed belongs to a server that has given up waiting: nobody is left to answer.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(finish, outcome)
-
-
-def _refuse_late(future: asyncio.Future[Ran], refusal: Refusal) -> None:
-    if not future.done():
-        future.set_exception(refusal)
+        loop.call_soon_threadsafe(pending.finish, answer)
 
 
 def _too_late() -> Refusal:

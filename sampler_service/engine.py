@@ -7,8 +7,11 @@ from typing import Final
 
 import torch
 
-from sampler_kernels import DraftBlock, SamplingParams, Step, StepResult, verify
+from sampler_kernels import DraftBlock, SamplingParams, Step, StepResult
 from sampler_kernels.backends import backend as backend_of
+from sampler_kernels.checks import checked
+from sampler_kernels.verify import verify_checked
+from sampler_service.steps import CheckedStep
 
 _WARM_VOCAB: Final = 256
 
@@ -35,25 +38,20 @@ class Engine:
         chosen = backend_of(name)
         return cls(chosen.name, chosen.device)
 
-    def run(self, step: Step) -> StepResult:
-        """Verify one step.
-
-        Raises:
-            StepRefused: The step breaks a rule.
-        """
-        return verify(step, backend=self.backend)
+    def run(self, checked: CheckedStep) -> StepResult:
+        """Verify one step."""
+        return verify_checked(checked.step, checked.columns, backend=self.backend)
 
     def warm(self) -> None:
         """Run a small step of each dtype, so that no client's first step pays for loading and compiling."""
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
-            self.run(
-                Step(
-                    target_logits=torch.zeros(4, _WARM_VOCAB, dtype=dtype),
-                    draft_token_ids=torch.tensor([0, 1], dtype=torch.int32),
-                    draft_lengths=[2, 0],
-                    draft_blocks=[DraftBlock(torch.zeros(2, _WARM_VOCAB, dtype=dtype))],
-                    params=[SamplingParams(top_logprobs=1)],
-                    seeds=[0, 0],
-                    positions=[0, 0],
-                )
+            step = Step(
+                target_logits=torch.zeros(4, _WARM_VOCAB, dtype=dtype),
+                draft_token_ids=torch.tensor([0, 1], dtype=torch.int32),
+                draft_lengths=[2, 0],
+                draft_blocks=[DraftBlock(torch.zeros(2, _WARM_VOCAB, dtype=dtype))],
+                params=[SamplingParams(top_logprobs=1)],
+                seeds=[0, 0],
+                positions=[0, 0],
             )
+            self.run(CheckedStep(step, checked(step, self.backend)))

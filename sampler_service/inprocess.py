@@ -9,15 +9,14 @@ from sampler_client.codec.request import encode_verify_request
 from sampler_client.codec.response import decode_verify_response
 from sampler_client.codec.status import status_error
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_kernels import StepRefused
 from sampler_service.codec.parse import parse
 from sampler_service.codec.result import fill_result
 from sampler_service.codec.step import StepDecoder
 from sampler_service.engine import Engine
-from sampler_service.errors import Refusal, of_core
+from sampler_service.errors import Refusal
 from sampler_service.limits import Limits
-from sampler_service.ran import Ran
 from sampler_service.statuses import rpc_status
+from sampler_service.steps import Ran
 
 
 class InProcess:
@@ -29,7 +28,7 @@ class InProcess:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._decoder = StepDecoder(Limits())
+        self._decoder = StepDecoder(Limits(), engine.backend)
 
     def verify(self, step: Step) -> StepResult:
         """Verify one step.
@@ -42,9 +41,7 @@ class InProcess:
             message = parse(pb.VerifyRequest, encode_verify_request(step))
             decoded = self._decoder.decode(message.step, None)
             started = perf_counter()
-            ran = Ran(decoded, self._engine.run(decoded), arrived, started)
-        except StepRefused as refused:
-            raise _error(of_core(refused)) from None
+            ran = Ran(decoded.step, self._engine.run(decoded), arrived, started)
         except Refusal as refusal:
             raise _error(refusal) from None
         response = pb.VerifyResponse()

@@ -45,13 +45,16 @@ def channel_arguments(limits: Limits) -> list[tuple[str, int]]:
     ]
 
 
-async def serve(settings: Settings, engine: Engine, announce: Callable[[str], None]) -> None:
+async def serve(settings: Settings, engine: Engine, announce: Callable[[str], None]) -> bool:
     """Serve until SIGTERM or SIGINT, then answer what was received and return.
 
     Args:
         settings: What holds.
         engine: Runs the steps.
         announce: Called with each address once steps are served there.
+
+    Returns:
+        Whether the device thread has ended too. If it has not, a step hangs, and only the end of the process ends it.
 
     Raises:
         CannotListen: An address cannot be had.
@@ -83,9 +86,11 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     finally:
         await server.stop(_LAST_GRACE)
         listeners.close()
-        if not await asyncio.to_thread(worker.stop, _LAST_GRACE):
-            _log.warning("a step is still running; leaving it")
+        stopped = await asyncio.to_thread(worker.stop, _LAST_GRACE)
+    if not stopped:
+        _log.warning("a step is still running; leaving it")
     _log.info("ended")
+    return stopped
 
 
 async def _drain(
@@ -104,7 +109,7 @@ async def _drain(
         _log.warning("calls are still open; ending them")
 
 
-async def _set_health(probes: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+async def _set_health(probes: health.aio.HealthServicer, status: int) -> None:
     for name in (health.OVERALL_HEALTH, SERVICE.full_name):
         await probes.set(name, status)
 

@@ -47,7 +47,7 @@ class Servicer:
         self._limits = limits
         self._dispatcher = dispatcher
         self._lifecycle = lifecycle
-        self._decoder = StepDecoder(limits)
+        self._decoder = StepDecoder(limits, info.backend)
         self._streams = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -87,7 +87,7 @@ class Servicer:
         if not message.HasField("step"):
             raise refuse(Reason.FIELD_REQUIRED, "step is missing; there is nothing to verify", field="step")
         step = self._decoder.decode(message.step, None)
-        ran = await self._dispatcher.submit(step, arrived, context.time_remaining())
+        ran = await self._dispatcher.result(step, arrived, context.time_remaining())
         response = pb.VerifyResponse()
         fill_result(response.result, ran)
         return response.SerializeToString()

@@ -31,7 +31,9 @@ def rpc_status(refusal: Refusal) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=_metadata(refusal))
     details: list[Message] = [info]
     if _is_field_violation(refusal):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=refusal.field, description=_cut(refusal.message))
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_field(refusal), description=_cut(refusal.message)
+        )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if refusal.entry.retry_after_ms:
         retry = error_details_pb2.RetryInfo()
@@ -52,7 +54,7 @@ def step_error(refusal: Refusal) -> pb.StepError:
         retry_delay_us=refusal.entry.retry_after_ms * 1000,
     )
     if _is_field_violation(refusal):
-        error.field_violations.add(field=refusal.field or "", description=_cut(refusal.message))
+        error.field_violations.add(field=_field(refusal), description=_cut(refusal.message))
     return error
 
 
@@ -63,6 +65,10 @@ def _code(refusal: Refusal) -> int:
 
 def _is_field_violation(refusal: Refusal) -> bool:
     return refusal.field is not None and refusal.entry.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def _field(refusal: Refusal) -> str:
+    return _cut(refusal.field or "")
 
 
 def _metadata(refusal: Refusal) -> dict[str, str]:

@@ -1,16 +1,19 @@
 """One VerifyStream: steps in, answers out, in order; reading runs ahead of answering by a bounded number of steps.
 
 A reader task takes messages as they come, decodes them and hands them to the dispatcher; the handler's own task writes
-answers in the order of the messages. Between them lies a queue of answers to come. A slot is taken before a message is
-read and given back once its answer is written, so a client that does not read its answers is held back by flow control.
+answers in the order of the messages. Between them lies a line of answers, to be filled in as steps end. A slot is taken
+before a message is read and given back once its answer is written, so a client that does not read its answers is held
+back by flow control.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from functools import partial
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 import grpc
 
@@ -19,12 +22,12 @@ from sampler_service.codec.kept import KeptState
 from sampler_service.codec.parse import parse
 from sampler_service.codec.result import fill_result
 from sampler_service.codec.step import StepDecoder
-from sampler_service.dispatch import Dispatcher
+from sampler_service.dispatch import Dispatcher, Pending
 from sampler_service.errors import Reason, Refusal, internal, refuse
 from sampler_service.lifecycle import Lifecycle, draining
 from sampler_service.limits import Limits
-from sampler_service.ran import Ran
 from sampler_service.statuses import step_error
+from sampler_service.steps import Ran
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,11 +39,15 @@ _LONGEST_LINGER: Final = 2.0
 """Seconds for which a draining stream goes on refusing a client that will not stop sending."""
 
 
-class _Running(NamedTuple):
-    """The place of an answer that is still being computed."""
+class _Answer:
+    """The place of a step's answer among those of its stream."""
 
-    step_id: int
-    outcome: asyncio.Future[Ran]
+    __slots__ = ("pending", "response", "step_id")
+
+    def __init__(self, step_id: int) -> None:
+        self.step_id = step_id
+        self.response: bytes | None = None
+        self.pending: Pending | None = None
 
 
 class VerifyStream:
@@ -69,9 +76,10 @@ class VerifyStream:
         self._lifecycle = lifecycle
         self._kept = KeptState(limits)
         self._slots = asyncio.Semaphore(limits.max_read_ahead)
-        self._answers: asyncio.Queue[_Running | bytes | None] = asyncio.Queue()
-        self._running = 0
+        self._answers: deque[_Answer] = deque()
+        self._ready = asyncio.Event()
         self._last_read = 0.0
+        self._ending = False
 
     async def run(self) -> None:
         """Answer every step read, until the client half-closes or the server drains.
@@ -101,45 +109,54 @@ class VerifyStream:
                     # grpc.aio.EOF: the client has half-closed.
                     return
                 self._last_read = perf_counter()
-                self._answers.put_nowait(await self._begin(data, self._last_read))
+                await self._begin(data, self._last_read)
         finally:
-            self._answers.put_nowait(None)
+            self._end()
 
     async def _write(self) -> None:
-        while (answer := await self._answers.get()) is not None or not self._answers.empty():
-            if answer is None:
-                # A step came after the end was announced; its answer is owed all the same.
-                self._answers.put_nowait(None)
-                continue
-            if isinstance(answer, _Running):
-                response = await _answer(answer)
-                self._running -= 1
-            else:
-                response = answer
-            await self._context.write(response)
-            self._slots.release()
+        """Write answers in the order of their steps, woken only when the first in line is there."""
+        while True:
+            while self._answers and (response := self._answers[0].response) is not None:
+                self._answers.popleft()
+                await self._context.write(response)
+                self._slots.release()
+            if self._ending and not self._answers:
+                return
+            self._ready.clear()
+            await self._ready.wait()
 
-    async def _begin(self, data: bytes, arrived: float) -> _Running | bytes:
+    async def _begin(self, data: bytes, arrived: float) -> None:
         """Start a step. Whatever is wrong with it, the stream goes on."""
-        step_id = 0
+        answer = _Answer(0)
+        self._answers.append(answer)
         try:
             message = parse(pb.VerifyStreamRequest, data)
-            step_id = message.step_id
+            answer.step_id = message.step_id
             self._lifecycle.check_open()
             if not message.HasField("step"):
                 what = "step is missing; each message of the stream holds one step"
                 raise refuse(Reason.FIELD_REQUIRED, what, field="step")
-            step = self._decoder.decode(message.step, self._kept)
-            await self._dispatcher.room()
+            checked = self._decoder.decode(message.step, self._kept)
+            if self._dispatcher.is_full:
+                await self._dispatcher.room()
             timeout = message.timeout_us * 1e-6 if message.timeout_us else None
-            outcome = self._dispatcher.submit(step, arrived, timeout)
+            answer.pending = self._dispatcher.submit(checked, arrived, timeout, partial(self._finish, answer))
         except Refusal as refusal:
-            return _refused(step_id, refusal)
+            self._finish(answer, refusal)
         except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
             _log.exception("a step of a stream could not be read")
-            return _refused(step_id, internal())
-        self._running += 1
-        return _Running(step_id, outcome)
+            self._finish(answer, internal())
+
+    def _finish(self, answer: _Answer, outcome: Ran | Refusal) -> None:
+        answer.pending = None
+        message = pb.VerifyStreamResponse(step_id=answer.step_id)
+        if isinstance(outcome, Refusal):
+            message.error.CopyFrom(step_error(outcome))
+        else:
+            fill_result(message.result, outcome)
+        answer.response = message.SerializeToString()
+        if self._answers and self._answers[0] is answer:
+            self._ready.set()
 
     async def _end_on_drain(self) -> None:
         """Once the server drains and nothing more arrives, let the writer end after its last answer."""
@@ -148,29 +165,19 @@ class VerifyStream:
         while True:
             await asyncio.sleep(_QUIET / 4)
             now = perf_counter()
-            if self._running:
+            if any(answer.pending is not None for answer in self._answers):
                 idle_since = now
             elif now - max(idle_since, self._last_read) > _QUIET or now - idle_since > _LONGEST_LINGER:
-                self._answers.put_nowait(None)
+                self._end()
                 return
+
+    def _end(self) -> None:
+        self._ending = True
+        self._ready.set()
 
     def _abandon(self) -> None:
         """Give up what nobody will read: the client is gone, or the stream failed."""
-        while not self._answers.empty():
-            answer = self._answers.get_nowait()
-            if isinstance(answer, _Running):
-                answer.outcome.cancel()
-
-
-async def _answer(running: _Running) -> bytes:
-    try:
-        ran = await running.outcome
-    except Refusal as refusal:
-        return _refused(running.step_id, refusal)
-    response = pb.VerifyStreamResponse(step_id=running.step_id)
-    fill_result(response.result, ran)
-    return response.SerializeToString()
-
-
-def _refused(step_id: int, refusal: Refusal) -> bytes:
-    return pb.VerifyStreamResponse(step_id=step_id, error=step_error(refusal)).SerializeToString()
+        for answer in self._answers:
+            if answer.pending is not None:
+                answer.pending.abandon()
+        self._answers.clear()

@@ -10,25 +10,27 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
-from sampler_kernels import StepRefused, StepResult
-from sampler_service.errors import Refusal, internal, of_core
+from sampler_kernels import StepResult
+from sampler_service.errors import Refusal, internal
 
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Job:
     """Something to run on the device.
 
     Attributes:
         work: Runs on the worker's thread.
-        done: Called once from that thread with what ``work`` returned, or with why it has no result; must not block.
+        done: Called once from that thread after the work, with the job; must not block.
+        outcome: What the work returned, or INTERNAL_ERROR if it failed.
         started: When the work began, on the clock of ``perf_counter``.
         abandoned: Set by whoever no longer wants the result; work that has not begun is then left out.
     """
 
     work: Callable[[], StepResult | None]
-    done: Callable[[StepResult | Refusal | None], None]
+    done: Callable[[Job], None]
+    outcome: StepResult | Refusal | None = None
     started: float = 0.0
     abandoned: bool = False
 
@@ -64,16 +66,17 @@ class Worker:
     def _loop(self) -> None:
         while (job := self._jobs.get()) is not None:
             if not job.abandoned:
-                job.started = perf_counter()
-                job.done(_outcome(job))
+                _run(job)
+            # Not held while the thread waits: a job keeps its step's bytes alive.
+            del job
 
 
-def _outcome(job: Job) -> StepResult | Refusal | None:
+def _run(job: Job) -> None:
+    job.started = perf_counter()
     try:
-        return job.work()
-    except StepRefused as refused:
-        return of_core(refused)
-    except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
-        # The thread must outlive any single step. The step itself stays out of the log: it is the client's.
+        job.outcome = job.work()
+    except Exception:  # noqa: BLE001  (the thread must outlive any single step)
+        # The step itself stays out of the log: it is the client's.
         _log.exception("a step failed on the device thread")
-        return internal()
+        job.outcome = internal()
+    job.done(job)

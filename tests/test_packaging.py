@@ -142,4 +142,4 @@ def test_client_wheel_holds_the_client_and_requires_no_torch(client_wheel: Wheel
     assert client_wheel.metadata["License-Expression"] == "Apache-2.0"
     assert "sampler-client = sampler_client.cli:main" in client_wheel.entry_points
     names = {need.replace("<", ">").partition(">")[0] for need in client_wheel.requirements()}
-    assert names == {"grpcio", "grpcio-status", "protobuf", "numpy", "ml-dtypes"}
+    assert names == {"grpcio", "googleapis-common-protos", "protobuf", "numpy", "ml-dtypes"}

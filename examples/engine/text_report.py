@@ -82,7 +82,7 @@ def _numbers(run: Run) -> Iterator[tuple[str, str]]:
     ]
     yield "accepted by position", "  ".join(shares) or "nothing was drafted"
     yield "tokens per step", f"{run.tokens_per_step:.2f} of at most {run.settings.draft_length + 1} for each prompt"
-    for name, seconds in (("verification, ms", run.verify_seconds), ("models, ms", run.model_seconds)):
+    for name, seconds in (("step latency, ms", run.verify_seconds), ("models, ms", run.model_seconds)):
         numbers = "  ".join(f"{key} {value:.2f}" for key, value in percentiles_ms(seconds).items())
         yield name, f"{numbers}  (of {len(seconds)} steps of the whole batch)"
 

@@ -10,6 +10,7 @@ memory, because on a CPU a torch operation on a handful of numbers costs more th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,23 +29,19 @@ CHUNK_ELEMENTS = 1 << 17
 """Elements worked on at once. A row of a large vocabulary fills it alone; rows of a small one share it. Half a MiB of
 float32, so that the passes over a chunk stay in the cache. Never changes a result: no number of a row depends on it."""
 
-_SHARED_ELEMENTS = 1 << 16
-"""An elementwise operation of this size is shared by at most two threads, half and half (torch gives each at least
-2^15 elements), so that where a thread's part ends never depends on how many threads there are."""
-
 _WHOLE_VECTORS = 64
-"""A multiple of what torch's vectorised loops take at a time, twice, so that halves are whole too."""
+"""A multiple of what torch's vectorised loops take at a time."""
 
 _NOTHING = float("-inf")
 _FLOAT32 = torch.finfo(torch.float32)
 
 
-def inverse_temperature(temperature: Floats) -> Tensor:
-    """1 / (T ln 2) as float32: what :func:`mass_` multiplies by.
+def inverse_temperature(temperature: Floats) -> NDArray[np.float32]:
+    """1 / (T ln 2): what :func:`mass_` multiplies by.
 
     Kept above zero, since -inf times 0 would be NaN.
     """
-    return torch.from_numpy((1 / (temperature * np.log(2))).clip(_FLOAT32.tiny, _FLOAT32.max).astype(np.float32))
+    return (1 / (temperature * math.log(2))).clip(_FLOAT32.tiny, _FLOAT32.max).astype(np.float32)
 
 
 def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:
@@ -53,7 +50,7 @@ def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:
     Args:
         logits: float32, contiguous, as :func:`load` gives it.
         maximum: As :func:`below_` takes it.
-        inverse: :func:`inverse_temperature` of the row, broadcasts against ``logits``.
+        inverse: :func:`inverse_temperature` of the row, as float32; broadcasts against ``logits``.
 
     Returns:
         ``logits``.
@@ -75,21 +72,19 @@ def below_(logits: Tensor, maximum: Tensor) -> Tensor:
 def exp2_(exponent: Tensor) -> Tensor:
     """2 to the power of each element, in place. It costs torch a quarter of what an exp does, and rounds as well.
 
-    The result for a number must not depend on the numbers around it. But torch's vectorised exp2 and the scalar one
-    that it leaves the end of an array to differ in the last bit, and an array has as many ends as threads share it. So
-    it is cut into pieces whose ends are known, and the last end is filled up to whole vectors.
+    The result for a number must not depend on the numbers around it, but torch's vectorised exp2 and the scalar one
+    that it leaves the end of an array to differ in the last bit: so the end is filled up to whole vectors. (With
+    several threads each would have an end of its own; see :func:`~sampler_kernels.threads.one_thread`.)
 
     Args:
         exponent: float32, contiguous.
     """
-    flat = exponent.view(-1)
-    whole = len(flat) // _WHOLE_VECTORS * _WHOLE_VECTORS
-    for start in range(0, whole, _SHARED_ELEMENTS):
-        flat[start : min(start + _SHARED_ELEMENTS, whole)].exp2_()
-    if whole < len(flat):
+    flat, rest = exponent.view(-1), exponent.numel() % _WHOLE_VECTORS
+    flat[: flat.numel() - rest].exp2_()
+    if rest:
         end = torch.zeros(_WHOLE_VECTORS)
-        end[: len(flat) - whole] = flat[whole:]
-        flat[whole:] = end.exp2_()[: len(flat) - whole]
+        end[:rest] = flat[-rest:]
+        flat[-rest:] = end.exp2_()[:rest]
     return exponent
 
 
@@ -110,11 +105,17 @@ def load(rows: RowTable, which: Ints, start: int, stop: int, *, out: Tensor | No
         out = torch.empty((len(which), stop - start))
     for block, at, index in _by_block(rows, which):
         width = max(0, min(stop, block.shape[1]) - start)
-        if width and len(index) == 1:  # converted straight from the client's memory
-            line = 0 if isinstance(at, slice) else int(at[0])
-            out[line, :width].copy_(block[int(index[0]), start : start + width])
+        source = block.narrow(1, min(start, block.shape[1]), width)
+        if isinstance(at, slice):
+            # A single row is converted straight from the client's memory.
+            taken = (
+                source.narrow(0, int(index[0]), 1)
+                if len(index) == 1
+                else source.index_select(0, torch.from_numpy(index))
+            )
+            out.narrow(1, 0, width).copy_(taken)
         elif width:
-            out[at, :width] = block[:, start : start + width].index_select(0, torch.from_numpy(index)).float()
+            out[at, :width] = source.index_select(0, torch.from_numpy(index)).float()
         if width < stop - start:
             out[at, width:] = _NOTHING
     if rows.processing is not None and len(which):
@@ -175,18 +176,20 @@ def members(group: Ints, width: int) -> Ints:
 
 def _raw_at(rows: RowTable, which: Ints, columns: Ints) -> Tensor:
     """:func:`load_at` of the rows as the client gave them."""
-    out = torch.empty(columns.shape)
+    out = None
     for block, at, index in _by_block(rows, which):
         wanted, width = columns[at], block.shape[1]
         row = torch.from_numpy(index if wanted.ndim == 1 else index[:, None])
-        inside = wanted.size == 0 or (wanted.min() >= 0 and wanted.max() < width)
-        taken = block[row, torch.from_numpy(wanted if inside else wanted.clip(0, width - 1))].float()
-        if not inside:
-            taken.masked_fill_(torch.from_numpy((wanted < 0) | (wanted >= width)), _NOTHING)
+        outside = wanted.view(np.uint64) >= np.uint64(width)  # negative ones too, which are huge as unsigned
+        any_outside = bool(outside.any())
+        taken = block[row, torch.from_numpy(wanted.clip(0, width - 1) if any_outside else wanted)].float()
+        if any_outside:
+            taken.masked_fill_(torch.from_numpy(outside), _NOTHING)
         if isinstance(at, slice):
             return taken
+        out = torch.empty(columns.shape) if out is None else out
         out[at] = taken
-    return out
+    return torch.empty(columns.shape) if out is None else out
 
 
 def order_key(values: Tensor, ids: Tensor) -> Tensor:

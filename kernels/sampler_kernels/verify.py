@@ -11,12 +11,12 @@ import torch
 from sampler_kernels.backends import backend as backend_of
 from sampler_kernels.checks import checked
 from sampler_kernels.collect import collect
+from sampler_kernels.host import HostColumns
 from sampler_kernels.plan import plan
 from sampler_kernels.result import StepResult, Timings
 from sampler_kernels.step import Step
 
 
-@torch.inference_mode()
 def verify(step: Step, *, backend: str = "auto") -> StepResult:
     """Verify the draft tokens of a batch of requests, and emit for each those that stand and one more.
 
@@ -35,8 +35,22 @@ def verify(step: Step, *, backend: str = "auto") -> StepResult:
         StepRefused: The step breaks a rule, or asks for what is not built yet.
         BackendUnavailable: The backend cannot run here.
     """
+    return verify_checked(step, checked(step, backend_of(backend).name), backend=backend)
+
+
+@torch.inference_mode()
+def verify_checked(step: Step, host: HostColumns, *, backend: str = "auto") -> StepResult:
+    """:func:`verify` for a caller that has checked the step before, on another thread than the device's.
+
+    Args:
+        step: The batch.
+        host: What ``checks.checked`` returned for this very step and this backend.
+        backend: As for :func:`verify`.
+
+    Raises:
+        BackendUnavailable: The backend cannot run here.
+    """
     operations = backend_of(backend)
-    host = checked(step, operations.name)
     started = perf_counter()
     planned = plan(step, host, operations.device)
     wishes = planned.wishes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from sampler_kernels.refusal import Reason as CoreReason
-from sampler_service.errors import refuse
+from sampler_service.errors import Reason, refuse
 
 T = TypeVar("T")
 
@@ -21,6 +21,17 @@ def column(values: Sequence[T], field: str, batch: int) -> list[T] | None:
         return None
     check_count(len(values), field, batch, "one for each request, or none at all")
     return list(values)
+
+
+def check_size(size: int, field: str, most: int) -> None:
+    """Refuse more entries than this server takes.
+
+    Raises:
+        Refusal: LIMIT_EXCEEDED.
+    """
+    if size > most:
+        what = f"{field} has {size} entries; this server takes at most {most}"
+        raise refuse(Reason.LIMIT_EXCEEDED, what, field=field)
 
 
 def check_count(count: int, field: str, wanted: int, what_for: str) -> None:

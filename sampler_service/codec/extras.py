@@ -35,6 +35,8 @@ def extras_of(message: pb.Step, step: Step, limits: Limits, miss: Miss) -> dict[
     Raises:
         Refusal: Of a tensor, a count or a flag that does not fit.
     """
+    if not _any_extra(message):
+        return {}
     batch = len(step.draft_lengths)
     found: dict[str, Any] = {}
     for field in ("prompt_token_ids", "output_token_ids"):
@@ -48,6 +50,18 @@ def extras_of(message: pb.Step, step: Step, limits: Limits, miss: Miss) -> dict[
     found |= _logsumexp(message, "target_logsumexp", lengths + 1, np.ones(batch, bool), miss)
     found |= _logsumexp(message, "draft_logsumexp", lengths, _has_logits(step), miss)
     return found
+
+
+def _any_extra(message: pb.Step) -> bool:
+    """Whether there is anything to read: most steps have nothing, and this runs for every step."""
+    return (
+        message.HasField("prompt_token_ids")
+        or message.HasField("output_token_ids")
+        or message.HasField("token_bitmask")
+        or message.HasField("target_logsumexp")
+        or message.HasField("draft_logsumexp")
+        or len(message.num_output_tokens) + len(message.has_target_logsumexp) + len(message.has_draft_logsumexp) > 0
+    )
 
 
 def _history(message: pb.History, field: str, batch: int, limits: Limits, miss: Miss) -> Ragged | None:
@@ -136,13 +150,12 @@ def _bitmask(message: pb.TokenBitmask, step: Step, limits: Limits, miss: Miss) -
     words = read_tensor(message.words, f"{field}.words", WORDS, (2,), max_columns=limits.max_vocab_size // 32)
     if words.in_region:
         miss(_IN_REGION, f"{field}.words.region")
-    index = list(message.mask_index) or list(range(words.data.shape[0]))
-    if len(index) not in (batch, rows):
-        what = (
-            f"{field} has {len(index)} masks for {batch} requests and {rows} rows; it must have one for each of either"
-        )
+    count = len(message.mask_index) or words.data.shape[0]
+    if count not in (batch, rows):
+        what = f"{field} has {count} masks for {batch} requests and {rows} rows; it must have one for each of either"
         raise refuse(CoreReason.SHAPE_MISMATCH, what, field=field)
-    if len(index) != rows:
+    index = list(message.mask_index) or list(range(count))
+    if count != rows:
         index = np.repeat(index, np.asarray(step.draft_lengths) + 1).tolist()
     return {"token_bitmask": words.data, "token_bitmask_index": index}
 

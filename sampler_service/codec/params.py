@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels.params import LogprobsMode, Method, SamplingParams
 from sampler_kernels.refusal import Reason as CoreReason
+from sampler_service.codec.columns import check_size
 from sampler_service.errors import Reason, refuse
 from sampler_service.limits import Limits
 
@@ -39,6 +40,12 @@ _DEFAULTED: Final = tuple(
     field.name for field in pb.SamplingParams.DESCRIPTOR.fields if field.has_presence and field.message_type is None
 )
 """Single values whose default is not zero, or depends on others: unset means the core's default."""
+
+_MOST_RATES: Final = 4096
+"""Acceptance rates of one set. Those beyond the draft length are legal and not read."""
+
+_MOST_ALLOWED_LISTS: Final = 4
+"""Lists of allowed ids of the whole vocabulary that one set may hold: beyond that a bitmask is what is wanted."""
 
 _ZERO_DEFAULT: Final = (
     "top_k",
@@ -92,8 +99,9 @@ def _decode(message: pb.SamplingParams, where: str, limits: Limits) -> SamplingP
     for field, most in (
         ("stop_token_ids", limits.max_stop_token_ids),
         ("logprob_token_ids", limits.max_logprob_token_ids),
+        ("synthetic_rates", _MOST_RATES),
     ):
-        _check_size(len(getattr(message, field)), f"{where}.{field}", most)
+        check_size(len(getattr(message, field)), f"{where}.{field}", most)
     values: dict[str, object] = {field: getattr(message, field) for field in _ZERO_DEFAULT}
     values |= {field: getattr(message, field) for field in _DEFAULTED if message.HasField(field)}  # type: ignore[arg-type]  # any field
     values["method"] = _enum(_METHOD, message.method, f"{where}.method")
@@ -105,19 +113,20 @@ def _decode(message: pb.SamplingParams, where: str, limits: Limits) -> SamplingP
         modes = (_enum(_MODE, number, f"{field}[{i}]") for i, number in enumerate(message.logprobs_modes.modes))
         values["logprobs_modes"] = tuple(dict.fromkeys(modes))
     if message.HasField("allowed_token_ids"):
+        check_size(len(message.allowed_token_ids.token_ids), f"{where}.allowed_token_ids", limits.max_vocab_size)
         values["allowed_token_ids"] = tuple(message.allowed_token_ids.token_ids)
     if message.HasField("allowed_token_ids_by_row"):
         by_row = message.allowed_token_ids_by_row
-        lists = _split(
-            by_row.token_ids, by_row.lengths, f"{where}.allowed_token_ids_by_row", limits.max_draft_length + 1
-        )
-        values["allowed_token_ids_by_row"] = lists
+        field, widest = f"{where}.allowed_token_ids_by_row", limits.max_vocab_size
+        check_size(len(by_row.token_ids), f"{field}.token_ids", _MOST_ALLOWED_LISTS * widest)
+        rows = _split(by_row.token_ids, by_row.lengths, field, most=limits.max_draft_length + 1, longest=widest)
+        values["allowed_token_ids_by_row"] = rows
     if message.HasField("logit_bias"):
         values["logit_bias"] = _bias(message.logit_bias, f"{where}.logit_bias", limits.max_logit_bias)
     if message.HasField("bad_words"):
         field = f"{where}.bad_words"
-        words = _split(message.bad_words.token_ids, message.bad_words.lengths, field, limits.max_bad_words)
-        _check_size(max(map(len, words), default=0), f"a word of {field}", limits.max_bad_word_length)
+        most, longest = limits.max_bad_words, limits.max_bad_word_length
+        words = _split(message.bad_words.token_ids, message.bad_words.lengths, field, most=most, longest=longest)
         values["bad_words"] = words
     return SamplingParams(**values)  # type: ignore[arg-type]
 
@@ -135,18 +144,21 @@ def _bias(message: pb.LogitBias, where: str, most: int) -> dict[int, float]:
     if len(ids) != len(values):
         what = f"{where} has {len(ids)} token_ids and {len(values)} values; it must have one value for each id"
         raise refuse(CoreReason.SHAPE_MISMATCH, what, field=where)
-    _check_size(len(ids), where, most)
+    check_size(len(ids), where, most)
     bias = dict(zip(ids, values, strict=True))
     if len(bias) != len(ids):
-        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
+        twice = next(token for token, count in Counter(ids).items() if count > 1)
         what = f"{where}.token_ids names {twice} twice; ids must be distinct"
         raise refuse(CoreReason.PARAMETER_CONFLICT, what, field=f"{where}.token_ids")
     return bias
 
 
-def _split(ids: Sequence[int], lengths: Sequence[int], where: str, most: int) -> tuple[tuple[int, ...], ...]:
-    """Lists laid end to end, one of each length."""
-    _check_size(len(lengths), f"{where}.lengths", most)
+def _split(
+    ids: Sequence[int], lengths: Sequence[int], where: str, *, most: int, longest: int
+) -> tuple[tuple[int, ...], ...]:
+    """At most ``most`` lists laid end to end, none longer than ``longest``."""
+    check_size(len(lengths), f"{where}.lengths", most)
+    check_size(max(lengths, default=0), f"a list of {where}", longest)
     if min(lengths, default=1) < 1:
         at = next(i for i, length in enumerate(lengths) if length < 1)
         what = f"{where}.lengths[{at}] is {lengths[at]}; each must be at least 1"
@@ -159,9 +171,3 @@ def _split(ids: Sequence[int], lengths: Sequence[int], where: str, most: int) ->
         lists.append(flat[first : first + length])
         first += length
     return tuple(lists)
-
-
-def _check_size(size: int, field: str, most: int) -> None:
-    if size > most:
-        what = f"{field} has {size} entries; this server takes at most {most}"
-        raise refuse(Reason.LIMIT_EXCEEDED, what, field=field)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from sampler_service.codec.guard import check_count
 from sampler_service.errors import Reason, Refusal, refuse
 
 M = TypeVar("M", bound=Message)
@@ -15,8 +16,9 @@ def parse(kind: type[M], data: bytes) -> M:
     """The message that ``data`` encodes.
 
     Raises:
-        Refusal: MALFORMED_MESSAGE.
+        Refusal: MALFORMED_MESSAGE or LIMIT_EXCEEDED.
     """
+    check_count(kind, data)
     try:
         return kind.FromString(data)
     except DecodeError as error:

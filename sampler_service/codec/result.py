@@ -10,7 +10,7 @@ import numpy as np
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels import LogprobsMode, ModeLogprobs
 from sampler_service import __version__
-from sampler_service.ran import Ran
+from sampler_service.steps import Ran
 
 _MODES: Final = (
     (LogprobsMode.RAW_LOGPROBS, pb.LOGPROBS_MODE_RAW_LOGPROBS),

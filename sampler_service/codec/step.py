@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels import DraftBlock, IdMap, SamplingParams, Step, StepRefused
-from sampler_kernels import check as check_step
+from sampler_kernels.checks import checked
+from sampler_kernels.host import HostColumns
 from sampler_kernels.refusal import Reason as CoreReason
-from sampler_service.codec.columns import column
+from sampler_service.codec.columns import check_size, column
 from sampler_service.codec.extras import extras_of
 from sampler_service.codec.kept import Changes, KeptState
 from sampler_service.codec.params import PARAMS_FIELDS, ParamsDecoder
 from sampler_service.codec.tensors import IDS, LOGITS, read_tensor
 from sampler_service.codec.unbuilt import unbuilt
-from sampler_service.errors import Reason, Refusal, of_core, refuse
+from sampler_service.errors import Reason, Refusal, internal, of_core, refuse
 from sampler_service.limits import Limits
+from sampler_service.steps import CheckedStep
 
-_PER_REQUEST = frozenset(
+MAX_FORGET: Final = 1 << 16
+"""Ids of one kind that a step may forget: more than can be kept."""
+
+_PER_REQUEST: Final = frozenset(
     ("draft_lengths", "draft_block_index", "params_index", "seeds", "positions", "num_output_tokens")
 )
 
@@ -34,7 +40,9 @@ class _Draft:
 
     def miss(self, what: str, field: str) -> None:
         """Note something legal that cannot be done; the first one is what the client hears of."""
-        self.not_built = self.not_built or refuse(CoreReason.NOT_IMPLEMENTED, f"{field}: {what} not built yet", field=field)
+        self.not_built = self.not_built or refuse(
+            CoreReason.NOT_IMPLEMENTED, f"{field}: {what} not built yet", field=field
+        )
 
 
 class StepDecoder:
@@ -42,13 +50,15 @@ class StepDecoder:
 
     Args:
         limits: What a step may hold.
+        backend: Who will run the steps, and may lack what others have.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, backend: str = "cpu") -> None:
         self._limits = limits
+        self._backend = backend
         self._params = ParamsDecoder(limits)
 
-    def decode(self, message: pb.Step, kept: KeptState | None) -> Step:
+    def decode(self, message: pb.Step, kept: KeptState | None) -> CheckedStep:
         """The step of a message, checked whole; then, and only then, what it keeps is kept.
 
         Args:
@@ -60,26 +70,22 @@ class StepDecoder:
         """
         draft = _Draft(Changes())
         step = self._base(message, kept, draft)
-        self._check(step, message, draft)
+        columns = self._checked(step, message, draft)
         additions = extras_of(message, step, self._limits, draft.miss)
         if additions:
             step = replace(step, **additions)
-            self._check(step, message, draft)
+            columns = self._checked(step, message, draft)
         unbuilt(message, len(message.draft_lengths), draft.miss)
-        if draft.not_built is not None:
-            raise draft.not_built
+        if draft.not_built is not None or columns is None:
+            raise draft.not_built or internal()
         if draft.changes and kept is not None:
             kept.apply(draft.changes)
-        return step
+        return CheckedStep(step, columns)
 
     def _base(self, message: pb.Step, kept: KeptState | None, draft: _Draft) -> Step:
         """What nearly every step has: rows, drafts, parameters and columns."""
         batch = len(message.draft_lengths)
-        if batch > self._limits.max_batch_size:
-            what = (
-                f"draft_lengths has {batch} entries; this server takes at most {self._limits.max_batch_size} requests"
-            )
-            raise refuse(Reason.LIMIT_EXCEEDED, what, field="draft_lengths")
+        check_size(batch, "draft_lengths", self._limits.max_batch_size)
         if not message.HasField("target_logits"):
             what = "target_logits is missing; a step needs a row of target logits for each draft token and one more"
             raise refuse(Reason.FIELD_REQUIRED, what, field="target_logits")
@@ -89,6 +95,7 @@ class StepDecoder:
             draft.miss("tensors in registered regions are", "target_logits.region")
         params, index = self._params_of(message, kept, draft, batch)
         seeds, positions = _randomness(message, batch)
+        check_size(len(message.draft_blocks), "draft_blocks", self._limits.max_batch_size)
         return Step(
             target_logits=target.data,
             draft_token_ids=_draft_token_ids(message, draft),
@@ -108,6 +115,8 @@ class StepDecoder:
     ) -> tuple[Sequence[SamplingParams], list[int] | None]:
         """Sets sent and sets kept in one table, and which one each request uses."""
         index = column(message.params_index, "params_index", batch)
+        for name, entries in (("params", message.params), ("kept_params", message.kept_params)):
+            check_size(len(entries), name, self._limits.max_batch_size)
         params = [self._one_set(one, i, index) for i, one in enumerate(message.params)]
         if message.keep_params_as:
             keys = message.keep_params_as
@@ -116,6 +125,8 @@ class StepDecoder:
                 raise refuse(CoreReason.SHAPE_MISMATCH, what, field="keep_params_as")
             draft.changes.params = {key: one for key, one in zip(keys, params, strict=True) if key}
         if message.HasField("forget"):
+            for name in ("params", "draft_id_maps", "histories"):
+                check_size(len(getattr(message.forget, name)), f"forget.{name}", MAX_FORGET)
             draft.changes.forget = message.forget
         if message.kept_params:
             names = [(key, f"kept_params[{i}]") for i, key in enumerate(message.kept_params)]
@@ -168,14 +179,16 @@ class StepDecoder:
             _kept(kept, f"{where}.keep_draft_id_map_as", message).check_room(draft.changes)
         return id_map
 
-    def _check(self, step: Step, message: pb.Step, draft: _Draft) -> None:
+    def _checked(self, step: Step, message: pb.Step, draft: _Draft) -> HostColumns | None:
+        """The columns of a step that is right; None, with a note, for one that is right and not built."""
         try:
-            check_step(step)
+            return checked(step, self._backend)
         except StepRefused as refused:
             refusal = located(refused, message)
             if refused.reason is not CoreReason.NOT_IMPLEMENTED:
                 raise refusal from None
             draft.not_built = draft.not_built or refusal
+            return None
 
 
 def located(refused: StepRefused, message: pb.Step) -> Refusal:
@@ -208,19 +221,17 @@ def _randomness(message: pb.Step, batch: int) -> tuple[list[int | None] | None, 
     seeds: list[int | None] | None = None if given is None else [*given]
     has_seed = column(message.has_seed, "has_seed", batch)
     positions = column(message.positions, "positions", batch)
-    if has_seed is not None:
-        if seeds is None:
-            if any(has_seed):
-                request = has_seed.index(True)
-                what = f"request {request}: has_seed is true and seeds is empty; send the seed, or leave has_seed out"
-                raise Refusal(Reason.FIELD_REQUIRED.value, what, "seeds", request)
-        else:
-            seeds = [seed if has else None for seed, has in zip(seeds, has_seed, strict=True)]
+    if has_seed is not None and seeds is not None:
+        seeds = [seed if has else None for seed, has in zip(seeds, has_seed, strict=True)]
+    elif has_seed is not None and True in has_seed:
+        request = has_seed.index(True)
+        what = f"request {request}: has_seed is true and seeds is empty; send the seed, or leave has_seed out"
+        raise Refusal(Reason.FIELD_REQUIRED.value, what, "seeds", request)
     if seeds is not None and positions is None:
-        request = next((r for r, seed in enumerate(seeds) if seed is not None), None)
-        if request is not None:
-            what = f"request {request}: seeds gives a seed and positions is empty; a seed needs its position"
-            raise Refusal(Reason.SEED_WITHOUT_POSITION.value, what, f"seeds[{request}]", request)
+        for request, seed in enumerate(seeds):
+            if seed is not None:
+                what = f"request {request}: seeds gives a seed and positions is empty; a seed needs its position"
+                raise Refusal(Reason.SEED_WITHOUT_POSITION.value, what, f"seeds[{request}]", request)
     return seeds, positions
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,8 +35,7 @@ with warnings.catch_warnings():
     torch.frombuffer(b"\0", dtype=torch.uint8)
 
 
-@dataclass(frozen=True, eq=False)
-class WireTensor:
+class WireTensor(NamedTuple):
     """A checked tensor of a message.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Final
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels.refusal import Reason as CoreReason
-from sampler_service.codec.columns import check_count
+from sampler_service.codec.columns import check_count, check_size
 from sampler_service.codec.tensors import read_tensor
 from sampler_service.errors import Reason, refuse
 
@@ -39,6 +39,9 @@ def unbuilt(message: pb.Step, batch: int, miss: Callable[[str, str], None]) -> N
     Raises:
         Refusal: Ids of the wrong length, outputs that are no region, a reply that lacks what it needs.
     """
+    ids = message.session_id or message.wait_event_id or message.signal_event_id
+    if not (ids or message.reply_when or message.HasField("outputs")):
+        return
     named = False
     for field, length in (("session_id", 32), ("wait_event_id", 16), ("signal_event_id", 16)):
         size = len(getattr(message, field))
@@ -71,6 +74,7 @@ def _check_outputs(outputs: pb.OutputRegions, batch: int) -> None:
         _check_output(outputs, name, "outputs", dtypes, 1, batch)
     for name, dtypes in _MATRICES.items():
         _check_output(outputs, name, "outputs", dtypes, 2, batch)
+    check_size(len(outputs.logprobs), "outputs.logprobs", len(pb.LogprobsMode.values()) - 1)
     for i, mode in enumerate(outputs.logprobs):
         where = f"outputs.logprobs[{i}]"
         if mode.mode not in pb.LogprobsMode.values():

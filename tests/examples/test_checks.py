@@ -72,6 +72,7 @@ def test_all_checks_hold_for_a_right_verifier(corpus: Corpus, models: Models) ->
     assert done.greedy.settings is GREEDY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verifier", "law_holds", "acceptance_holds"),
     [

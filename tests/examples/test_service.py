@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.service import running_service
+from engine.service import ServiceFailed, running_service
 
 
 def _script(code: str) -> tuple[str, ...]:
@@ -31,5 +31,14 @@ signal.pause()
 
 
 def test_a_service_that_does_not_start_is_reported() -> None:
-    with pytest.raises(RuntimeError, match="status 3"), running_service(_script("import sys; sys.exit(3)")):
+    with pytest.raises(ServiceFailed, match="status 3"), running_service(_script("import sys; sys.exit(3)")):
+        pytest.fail("it never listened")
+
+
+def test_a_service_that_says_nothing_is_given_up_and_ended() -> None:
+    silent = _script("import time; print('starting', flush=True); time.sleep(600)")
+    with (
+        pytest.raises(ServiceFailed, match=r"did not listen within 0\.5 seconds"),
+        running_service(silent, seconds_to_start=0.5),
+    ):
         pytest.fail("it never listened")

@@ -421,6 +421,12 @@ def test_a_vocabulary_of_one_column_needs_no_unit_stride() -> None:
     check(make_step(target_logits=column, draft_token_ids=none, draft_blocks=[DraftBlock(torch.zeros(5, 1))]))
 
 
+def test_no_rows_need_no_unit_stride() -> None:
+    no_rows = torch.empty_strided((0, WIDTH), (0, 0))
+    blocks = [DraftBlock(torch.zeros(5, WIDTH)), DraftBlock(no_rows)]
+    check(make_step(draft_blocks=blocks, draft_block_index=[0, 1, 0]))
+
+
 def test_each_request_uses_its_own_draft_vocabulary() -> None:
     blocks = [DraftBlock(torch.zeros(3, 3), IdMap(torch.tensor(MAP), V)), DraftBlock(torch.zeros(2, 4))]
     step = make_step(draft_blocks=blocks, draft_block_index=[0, -1, 1], draft_token_ids=torch.tensor([7, 2, 4, 3, 7]))

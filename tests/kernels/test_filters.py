@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sampler_kernels import LogprobsMode, SamplingParams, verify
 from sampler_kernels.elements import load, load_at, load_groups
+from sampler_kernels.filters.reference import _reaching
 from sampler_kernels.layout import GROUP
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.stats.reference import LazyRowStats
@@ -196,6 +197,17 @@ def test_a_misleading_sample_does_not_mislead() -> None:
         x[high] += low
         for top_p in (0.1, 0.5, 0.9):
             check([Request(x[None], (), SamplingParams(top_p=top_p))])
+
+
+@pytest.mark.parametrize("count", [3, GROUP, 5 * GROUP, 5 * GROUP + 7])
+def test_a_head_that_reaches_the_mass_exactly_is_long_enough(count: int) -> None:
+    """An element stays while the mass before it is below the threshold, not while it is at it."""
+    masses = np.ones(count, np.float32)
+    for n in (1, 2, count // 2, count - 1, count):
+        assert _reaching(masses, float(n)) == max(1, n)
+        assert _reaching(masses, n - 0.5) == max(1, n)
+    assert _reaching(masses, -1.0) == 1
+    assert _reaching(masses, count + 0.5) == count + 1
 
 
 def test_greedy_takes_no_notice_of_filters() -> None:

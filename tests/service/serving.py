@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 import torch
 
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_kernels import Step, StepResult
+from sampler_kernels import StepResult
 from sampler_service.dispatch import Dispatcher
 from sampler_service.engine import Engine
 from sampler_service.info import server_info
@@ -27,6 +28,7 @@ from sampler_service.lifecycle import Lifecycle
 from sampler_service.limits import Limits
 from sampler_service.server import channel_arguments
 from sampler_service.servicer import Servicer
+from sampler_service.steps import CheckedStep
 from sampler_service.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +37,21 @@ CALL_SECONDS = 20.0
 
 VERIFY = "/sampler.v1.SamplerService/Verify"
 VERIFY_STREAM = "/sampler.v1.SamplerService/VerifyStream"
+
+
+def as_is(data: bytes) -> bytes:
+    return data
+
+
+def call(channel: grpc.Channel, method: str, request: bytes) -> bytes:
+    """One unary call."""
+    return channel.unary_unary(method, as_is, as_is)(request, timeout=CALL_SECONDS)
+
+
+def call_stream(channel: grpc.Channel, requests: Iterator[bytes]) -> Iterator[pb.VerifyStreamResponse]:
+    """The answers of a stream as they come."""
+    answers = channel.stream_stream(VERIFY_STREAM, as_is, as_is)(requests, timeout=CALL_SECONDS)
+    return map(pb.VerifyStreamResponse.FromString, answers)
 
 
 def environment() -> dict[str, str]:
@@ -73,10 +90,13 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(*arguments: str, addresses: int = 1, stderr: Path | None = None) -> Iterator[ServerProcess]:
+def server_process(
+    *arguments: str, addresses: int = 1, stderr: Path | None = None, program: list[str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server of its own, serving; ended with the block."""
     with stderr.open("w") if stderr else open(os.devnull, "w") as log:  # noqa: PTH123  (the null device)
         process = subprocess.Popen(
-            command("serve", "--threads", "1", *arguments),
+            [sys.executable, *program, *arguments] if program else command("serve", "--threads", "1", *arguments),
             cwd=ROOT,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -110,15 +130,15 @@ class ScriptedEngine(Engine):
     """An engine whose steps wait until the test lets them go; the first element of the logits names the step."""
 
     backend: str = "scripted"
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     ran: list[float] = field(default_factory=list)
-    answer: Callable[[Step], StepResult] = Engine("cpu", torch.device("cpu")).run
+    answer: Callable[[CheckedStep], StepResult] = Engine("cpu", torch.device("cpu")).run
 
-    def run(self, step: Step) -> StepResult:
+    def run(self, checked: CheckedStep) -> StepResult:
         assert self.gate.acquire(timeout=CALL_SECONDS)
-        self.ran.append(float(step.target_logits[0, 0]))
-        return self.answer(step)
+        self.ran.append(float(checked.step.target_logits[0, 0]))
+        return self.answer(checked)
 
 
 @dataclass
@@ -129,12 +149,13 @@ class Parts:
     dispatcher: Dispatcher
     lifecycle: Lifecycle
     channel: grpc.aio.Channel
+    address: str
 
     def verify(self, request: bytes, timeout: float = CALL_SECONDS) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
-        return self.channel.unary_unary(VERIFY)(request, timeout=timeout)
+        return self.channel.unary_unary(VERIFY, as_is, as_is)(request, timeout=timeout)
 
     def stream(self) -> grpc.aio.StreamStreamCall[bytes, bytes]:
-        return self.channel.stream_stream(VERIFY_STREAM)(timeout=CALL_SECONDS)
+        return self.channel.stream_stream(VERIFY_STREAM, as_is, as_is)(timeout=CALL_SECONDS)
 
 
 @asynccontextmanager
@@ -151,7 +172,7 @@ async def parts(directory: Path, **limits: int) -> AsyncIterator[Parts]:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield Parts(engine, dispatcher, lifecycle, channel)
+            yield Parts(engine, dispatcher, lifecycle, channel, address)
     finally:
         await server.stop(0)
         engine.gate.release(1000)
@@ -161,6 +182,16 @@ async def parts(directory: Path, **limits: int) -> AsyncIterator[Parts]:
 def run(test: Callable[[], Any]) -> None:
     """Run an asynchronous test to its end."""
     asyncio.run(asyncio.wait_for(test(), 2 * CALL_SECONDS))
+
+
+@contextmanager
+def refused(code: str, reason: str) -> Iterator[None]:
+    """The block must raise a gRPC error with this code and reason."""
+    with pytest.raises(grpc.RpcError) as caught:
+        yield
+    error = caught.value
+    assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
+    assert (error.code().name, (error.details() or "").partition(":")[0]) == (code, reason), error.details()
 
 
 def small_step(mark: float = 0.0) -> pb.Step:

@@ -72,6 +72,10 @@ def _bytes(step: pb.Step, extra: int) -> None:
     step.target_logits.inline_bytes = data[:extra] if extra < 0 else data + b"\0" * extra
 
 
+def _dtype(number: int) -> Callable[[pb.Step], None]:
+    return lambda step: setattr(step.target_logits, "dtype", number)
+
+
 def _shape(*extents: int) -> Callable[[pb.Step], None]:
     return lambda step: _set_shape(step, extents)
 
@@ -86,13 +90,34 @@ def _ids(values: list[int], dtype: type = np.int32) -> Callable[[pb.Step], None]
     return lambda step: step.draft_token_ids.CopyFrom(tensor(np.array(values, dtype), number))
 
 
-def _region(step: pb.Step, session: bytes = b"s" * 32, region: bytes = b"r" * 16, offset: int = 0) -> None:
-    step.session_id = session
+def _region(step: pb.Step, region: bytes = b"r" * 16, offset: int = 0) -> None:
+    step.session_id = b"s" * 32
     step.target_logits.region.CopyFrom(pb.RegionSlice(region_id=region, offset_bytes=offset))
+
+
+def _wrong_region(region: bytes = b"r" * 16, offset: int = 0) -> Callable[[pb.Step], None]:
+    return lambda step: _region(step, region, offset)
+
+
+def _cold_region(step: pb.Step) -> None:
+    _region(step)
+    step.params[1].temperature = 1e-6
 
 
 def _stride(step: pb.Step, stride: int) -> None:
     step.target_logits.row_stride = stride
+
+
+def _empty_step(step: pb.Step) -> None:
+    step.CopyFrom(pb.Step(target_logits=pb.Tensor(shape=[0, 4])))
+
+
+def _output_inline(step: pb.Step) -> None:
+    step.outputs.num_tokens.CopyFrom(pb.Tensor(shape=[2], inline_bytes=bytes(8)))
+
+
+def _no_draft_logits(step: pb.Step) -> None:
+    step.draft_blocks[0].ClearField("logits")
 
 
 def _empty_vocabulary(step: pb.Step) -> None:
@@ -111,11 +136,11 @@ MISTAKES = [
     Mistake("byte too few", lambda s: _bytes(s, -1), "TENSOR_LENGTH_MISMATCH", "target_logits"),
     Mistake("byte too many", lambda s: _bytes(s, 1), "TENSOR_LENGTH_MISMATCH", "target_logits"),
     Mistake("element too many", lambda s: _bytes(s, 4), "TENSOR_LENGTH_MISMATCH", "target_logits"),
-    Mistake("other dtype", lambda s: setattr(s.target_logits, "dtype", 3), "TENSOR_LENGTH_MISMATCH", "target_logits"),
+    Mistake("other dtype", _dtype(3), "TENSOR_LENGTH_MISMATCH", "target_logits"),
     Mistake(
         "ids as logits", lambda s: setattr(s.target_logits, "dtype", 5), "DTYPE_UNSUPPORTED", "target_logits.dtype"
     ),
-    Mistake("unknown dtype", lambda s: setattr(s.target_logits, "dtype", 77), "ENUM_UNKNOWN", "target_logits.dtype"),
+    Mistake("unknown dtype", _dtype(77), "ENUM_UNKNOWN", "target_logits.dtype"),
     Mistake("vector of logits", _shape(80), "TENSOR_SHAPE_INVALID", "target_logits.shape"),
     Mistake("cube of logits", _shape(5, 4, 4), "TENSOR_SHAPE_INVALID", "target_logits.shape"),
     Mistake("no shape", _shape(), "TENSOR_SHAPE_INVALID", "target_logits.shape"),
@@ -131,7 +156,7 @@ MISTAKES = [
     Mistake("empty batch", lambda s: s.ClearField("draft_lengths"), "SHAPE_MISMATCH", "params_index"),
     Mistake(
         "empty step",
-        lambda s: s.CopyFrom(pb.Step(target_logits=pb.Tensor(shape=[0, 4]))),
+        _empty_step,
         "EMPTY_BATCH",
         "draft_lengths",
     ),
@@ -147,7 +172,7 @@ MISTAKES = [
     Mistake("id without draft column", _ids([3, 4, D]), "DRAFT_TOKEN_NOT_IN_DRAFT_VOCABULARY", "draft_token_ids", 1),
     Mistake(
         "block without logits",
-        lambda s: s.draft_blocks[0].ClearField("logits"),
+        _no_draft_logits,
         "FIELD_REQUIRED",
         "draft_blocks[0].logits",
     ),
@@ -175,9 +200,7 @@ MISTAKES = [
     Mistake("top_k negative", _params(top_k=-1), "PARAMETER_OUT_OF_RANGE", "params[1].top_k", 1),
     Mistake("max_tokens of 0", _params(max_tokens=0), "PARAMETER_OUT_OF_RANGE", "params[1].max_tokens", 1),
     Mistake("257 top logprobs", _params(top_logprobs=257), "PARAMETER_OUT_OF_RANGE", "params[1].top_logprobs", 1),
-    Mistake(
-        "penalty NaN", _params(presence_penalty=float("nan")), "PARAMETER_OUT_OF_RANGE", "params[1].presence_penalty", 1
-    ),
+    Mistake("penalty NaN", _params(presence_penalty=np.nan), "PARAMETER_OUT_OF_RANGE", "params[1].presence_penalty", 1),
     Mistake("unknown method", _params(method=42), "ENUM_UNKNOWN", "params[1].method", 1),
     Mistake("synthetic without rates", _params(method=4), "PARAMETER_REQUIRED", "params[1].synthetic_rates", 1),
     Mistake("stop id beyond", _params(stop_token_ids=[V]), "TOKEN_ID_OUT_OF_RANGE", "params[1].stop_token_ids", 1),
@@ -204,7 +227,7 @@ MISTAKES = [
     ),
     Mistake(
         "unknown mode",
-        _params(logprobs_modes=pb.LogprobsModes(modes=[1, 9])),
+        _params(logprobs_modes=pb.LogprobsModes(modes=[1, 9])),  # type: ignore[list-item]
         "ENUM_UNKNOWN",
         "params[1].logprobs_modes.modes[1]",
         1,
@@ -225,12 +248,10 @@ MISTAKES = [
     Mistake("session id short", _set(session_id=b"short"), "ID_LENGTH_INVALID", "session_id"),
     Mistake("event id short", _set(wait_event_id=b"e"), "ID_LENGTH_INVALID", "wait_event_id"),
     Mistake("event without session", _set(wait_event_id=b"e" * 16), "FIELD_REQUIRED", "session_id"),
-    Mistake(
-        "region id short", lambda s: _region(s, region=b"r"), "ID_LENGTH_INVALID", "target_logits.region.region_id"
-    ),
+    Mistake("region id short", _wrong_region(region=b"r"), "ID_LENGTH_INVALID", "target_logits.region.region_id"),
     Mistake(
         "region offset odd",
-        lambda s: _region(s, offset=2),
+        _wrong_region(offset=2),
         "TENSOR_OFFSET_INVALID",
         "target_logits.region.offset_bytes",
     ),
@@ -238,7 +259,7 @@ MISTAKES = [
     Mistake("enqueued without event", _set(reply_when=2), "PARAMETER_REQUIRED", "reply_when"),
     Mistake(
         "output inline",
-        lambda s: s.outputs.num_tokens.CopyFrom(pb.Tensor(shape=[2], inline_bytes=b"8" * 8)),
+        _output_inline,
         "FIELD_REQUIRED",
         "outputs.num_tokens.region",
     ),
@@ -248,7 +269,7 @@ MISTAKES = [
     Mistake("session", _set(session_id=b"s" * 32), "NOT_IMPLEMENTED", "session_id", code="UNIMPLEMENTED"),
     Mistake(
         "region and cold",
-        lambda s: (_region(s), _params(temperature=1e-6)(s)),
+        _cold_region,
         "PARAMETER_OUT_OF_RANGE",
         "params[1].temperature",
         1,

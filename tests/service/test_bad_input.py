@@ -11,7 +11,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from sampler_client.v1 import sampler_pb2 as pb
-from tests.service.serving import CALL_SECONDS, VERIFY, VERIFY_STREAM, stream_request, unary_request
+from tests.service.serving import VERIFY, call, call_stream, stream_request, unary_request
 from tests.service.steps import MISTAKES, Mistake, good_step
 
 BY_NAME = pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
@@ -23,10 +23,15 @@ def wrong_step(mistake: Mistake) -> pb.Step:
     return step
 
 
-def refused(channel: grpc.Channel, method: str, request: bytes) -> grpc.RpcError:
+def refused(channel: grpc.Channel, method: str, request: bytes) -> grpc.Call:
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(method)(request, timeout=CALL_SECONDS)
+        call(channel, method, request)
+    assert isinstance(caught.value, grpc.Call)
     return caught.value
+
+
+def text_of(error: grpc.Call) -> str:
+    return error.details() or ""
 
 
 def stream_answers(channel: grpc.Channel, *requests: bytes) -> list[pb.VerifyStreamResponse]:
@@ -34,8 +39,7 @@ def stream_answers(channel: grpc.Channel, *requests: bytes) -> list[pb.VerifyStr
     waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     for request in (*requests, None):
         waiting.put(request)
-    call = channel.stream_stream(VERIFY_STREAM)(iter(waiting.get, None), timeout=CALL_SECONDS)
-    return [pb.VerifyStreamResponse.FromString(answer) for answer in call]
+    return list(call_stream(channel, iter(waiting.get, None)))
 
 
 def check_text(mistake: Mistake, text: str) -> None:
@@ -84,7 +88,7 @@ def test_stream_goes_on(channel: grpc.Channel) -> None:
 def test_malformed_unary(channel: grpc.Channel, data: bytes) -> None:
     error = refused(channel, VERIFY, data)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "MALFORMED_MESSAGE" in error.details()
+    assert "MALFORMED_MESSAGE" in text_of(error)
 
 
 def test_malformed_in_stream(channel: grpc.Channel) -> None:
@@ -97,7 +101,7 @@ def test_malformed_in_stream(channel: grpc.Channel) -> None:
 def test_no_step(channel: grpc.Channel, request_bytes: bytes) -> None:
     error = refused(channel, VERIFY, request_bytes)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "FIELD_REQUIRED: step" in error.details()
+    assert "FIELD_REQUIRED: step" in text_of(error)
     assert stream_answers(channel, request_bytes)[0].error.reason == "FIELD_REQUIRED"
 
 
@@ -131,7 +135,7 @@ def test_unknown_method_of_the_service(channel: grpc.Channel) -> None:
 def test_rpc_not_built(channel: grpc.Channel, name: str) -> None:
     error = refused(channel, f"/sampler.v1.SamplerService/{name}", b"")
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert error.details().startswith("NOT_IMPLEMENTED: ")
+    assert text_of(error).startswith("NOT_IMPLEMENTED: ")
 
 
 def test_no_id_in_a_message(channel: grpc.Channel) -> None:
@@ -139,5 +143,5 @@ def test_no_id_in_a_message(channel: grpc.Channel) -> None:
     step = good_step()
     step.session_id = secret
     error = refused(channel, VERIFY, unary_request(step))
-    trailers = b"".join(v if isinstance(v, bytes) else v.encode() for _, v in error.trailing_metadata())
-    assert b"swordfish" not in error.details().encode() + trailers
+    trailers = b"".join(v if isinstance(v, bytes) else v.encode() for _, v in error.trailing_metadata() or ())
+    assert b"swordfish" not in text_of(error).encode() + trailers

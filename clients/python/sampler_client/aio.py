@@ -27,6 +27,7 @@ from sampler_client.codec.info import decode_info
 from sampler_client.codec.request import encode_verify_request
 from sampler_client.codec.response import decode_verify_response
 from sampler_client.codec.status import call_error
+from sampler_client.errors import Cancelled
 from sampler_client.info import ServerInfo
 from sampler_client.result import StepResult
 from sampler_client.retry import NO_RETRIES, Attempts, RetryPolicy
@@ -66,6 +67,7 @@ class AsyncSamplerClient:
         self._timeout = timeout
         self._retry = retry
         self._metadata = tuple(metadata)
+        self._closed = False
         chosen = channel_options(max_answer_bytes, options)
         if credentials is None:
             self._channel = grpc.aio.insecure_channel(address, options=chosen)
@@ -119,6 +121,7 @@ class AsyncSamplerClient:
 
     async def close(self) -> None:
         """Ends the connection; calls still running raise :class:`~sampler_client.errors.Cancelled`."""
+        self._closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -136,6 +139,8 @@ class AsyncSamplerClient:
         timeout: float | None,
         policy: RetryPolicy,
     ) -> bytes:
+        if self._closed:
+            raise Cancelled("the client is closed", code="CANCELLED")
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         attempts = Attempts(policy, deadline)
         while True:

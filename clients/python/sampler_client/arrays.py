@@ -83,10 +83,12 @@ def logits(value: Array, field: str) -> NDArray[Any]:
         array = array.astype(np.float32)
     if array.ndim != 2:
         raise invalid("SHAPE_MISMATCH", field, f"{field} has {array.ndim} dimensions, expected [rows, columns]")
-    native = array.dtype.newbyteorder("=") if array.dtype != BFLOAT16 else BFLOAT16
-    if native not in LOGITS_DTYPES:
-        raise invalid("DTYPE_UNSUPPORTED", field, f"{field} is {array.dtype}, expected float32, float16 or bfloat16")
-    array = array.astype(native, copy=False)
+    if array.dtype not in LOGITS_DTYPES:
+        native = array.dtype.newbyteorder("=")
+        if native not in LOGITS_DTYPES:
+            wrong = f"{field} is {array.dtype}, expected float32, float16 or bfloat16"
+            raise invalid("DTYPE_UNSUPPORTED", field, wrong)
+        array = array.astype(native)
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         return np.ascontiguousarray(array)
     return array

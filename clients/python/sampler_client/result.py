@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _STATUSES = {status.value: status for status in Status}
 _FINISH_REASONS = {reason.value: reason for reason in FinishReason}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Timing:
     """Time spent on a step in microseconds, measured by the server.
 
@@ -122,25 +122,62 @@ class EntriesByToken(Sequence[Entries]):
             yield Entries(self.token_ids[start:stop], self.values[start:stop])
 
 
-@dataclass(frozen=True, eq=False)
+class Source(Protocol):
+    """Where a result's columns come from; each is asked for at most once, when it is first read."""
+
+    def column(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        """A column of numbers by its name in the contract; empty where the server left it out."""
+
+    def table(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        """A column that the contract carries as bytes."""
+
+
 class ModeLogprobs:
-    """One mode's numbers for all M emitted tokens of a step.
+    """One mode's numbers for all M emitted tokens of a step. Columns are converted when they are first read."""
 
-    Attributes:
-        values: [M] float32, of each emitted token; NaN where its request did not ask for the mode.
-        ranks: [M] int32, count of logits of the row that are >= the token's own (1 is the largest); 0 where not asked
-            for. None if no request asked.
-        cumulative: [B] float64, sum of the request's values; NaN where it did not ask or its status is not OK. None in
-            the logits modes.
-        top: [M] the largest entries beside each token, descending, ties by lowest id, -inf left out.
-        chosen: [M] the entries of ``logprob_token_ids`` beside each token, in that order, -inf included.
-    """
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
-    values: NDArray[np.float32]
-    ranks: NDArray[np.int32] | None
-    cumulative: NDArray[np.float64] | None
-    top: EntriesByToken
-    chosen: EntriesByToken
+    @cached_property
+    def values(self) -> NDArray[np.float32]:
+        """[M] float32, of each emitted token; NaN where its request did not ask for the mode."""
+        return self._source.column("values", np.float32)
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int32] | None:
+        """[M] int32, count of the row's logits >= the token's own (1 is the largest); 0 where not asked for.
+
+        None if no request asked.
+        """
+        ranks = self._source.column("ranks", np.int32)
+        return ranks if len(ranks) else None
+
+    @cached_property
+    def cumulative(self) -> NDArray[np.float64] | None:
+        """[B] float64, sum of the request's values; NaN where it did not ask or its status is not OK.
+
+        None in the logits modes.
+        """
+        cumulative = self._source.column("cumulative", np.float64)
+        return cumulative if len(cumulative) else None
+
+    @cached_property
+    def top(self) -> EntriesByToken:
+        """[M] the largest entries beside each token, descending, ties by lowest id, -inf left out."""
+        return self._entries("top")
+
+    @cached_property
+    def chosen(self) -> EntriesByToken:
+        """[M] the entries of ``logprob_token_ids`` beside each token, in that order, -inf included."""
+        return self._entries("chosen")
+
+    def _entries(self, kind: str) -> EntriesByToken:
+        cu = self._source.column(f"cu_{kind}", np.int32)
+        return EntriesByToken(
+            cu if len(cu) else np.zeros(len(self.values) + 1, dtype=np.int32),
+            self._source.table(f"{kind}_token_ids", np.int32),
+            self._source.table(f"{kind}_values", np.float32),
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -233,45 +270,85 @@ class RequestResult:
         return self._step.acceptance_probabilities[cu.item(self._index) : cu.item(self._index + 1)]
 
 
-@dataclass(frozen=True, eq=False)
 class StepResult:
     """The answer to a :class:`~sampler_client.step.Step` of B requests, M emitted tokens in all.
 
-    Attributes:
-        token_ids: [M] int32, those of request r at ``cu_tokens[r]:cu_tokens[r + 1]``.
-        cu_tokens: [B+1] int32.
-        num_accepted: [B] int32, draft tokens that stood and were kept.
-        status: [B] int32, :class:`Status`.
-        seeds: [B] uint64, the seed used.
-        finish_reason: [B] int32, :class:`FinishReason`.
-        lossy: [B] bool, whether the method changed the distribution.
-        bad_row: [B] int32, the row behind INVALID_LOGITS, -1 elsewhere.
+    Columns are converted when they are first read, so that an engine pays for what it uses.
+
+    Args:
+        source: The columns.
         logprobs: One entry for each mode that any request asked for.
-        acceptance_probabilities: Flat float64, empty if no request asked.
-        cu_acceptance_probabilities: [B+1] int32 prefix sum of them; None if no request asked.
         timing: Where the server's time went.
         backend: Backend that ran the step, ``"cpu"`` or ``"triton"``.
         version: Version of the server.
     """
 
-    token_ids: NDArray[np.int32]
-    cu_tokens: NDArray[np.int32]
-    num_accepted: NDArray[np.int32]
-    status: NDArray[np.int32]
-    seeds: NDArray[np.uint64]
-    finish_reason: NDArray[np.int32]
-    lossy: NDArray[np.bool_]
-    bad_row: NDArray[np.int32]
-    logprobs: Mapping[LogprobsMode, ModeLogprobs]
-    acceptance_probabilities: NDArray[np.float64]
-    cu_acceptance_probabilities: NDArray[np.int32] | None
-    timing: Timing = field(default_factory=Timing)
-    backend: str = ""
-    version: str = ""
+    def __init__(
+        self,
+        source: Source,
+        logprobs: Mapping[LogprobsMode, ModeLogprobs],
+        timing: Timing,
+        backend: str,
+        version: str,
+    ) -> None:
+        self._source = source
+        self.logprobs = logprobs
+        self.timing = timing
+        self.backend = backend
+        self.version = version
+
+    @cached_property
+    def token_ids(self) -> NDArray[np.int32]:
+        """[M] int32, the emitted tokens; those of request r at ``cu_tokens[r]:cu_tokens[r + 1]``."""
+        return self._source.column("token_ids", np.int32)
+
+    @cached_property
+    def cu_tokens(self) -> NDArray[np.int32]:
+        """[B+1] int32 prefix sum."""
+        return self._source.column("cu_tokens", np.int32)
+
+    @cached_property
+    def num_accepted(self) -> NDArray[np.int32]:
+        """[B] int32, draft tokens that stood and were kept."""
+        return self._source.column("num_accepted", np.int32)
+
+    @cached_property
+    def status(self) -> NDArray[np.int32]:
+        """[B] int32, :class:`Status`."""
+        return self._source.column("status", np.int32)
+
+    @cached_property
+    def seeds(self) -> NDArray[np.uint64]:
+        """[B] uint64, the seed used, as given or as made by the server."""
+        return self._source.column("seed", np.uint64)
+
+    @cached_property
+    def finish_reason(self) -> NDArray[np.int32]:
+        """[B] int32, :class:`FinishReason`."""
+        return self._source.column("finish_reason", np.int32)
+
+    @cached_property
+    def lossy(self) -> NDArray[np.bool_]:
+        """[B] bool, whether the method changed the distribution."""
+        return self._source.column("lossy", np.bool_)
+
+    @cached_property
+    def bad_row(self) -> NDArray[np.int32]:
+        """[B] int32, the row behind INVALID_LOGITS, -1 elsewhere."""
+        return self._source.column("bad_row", np.int32)
+
+    @cached_property
+    def acceptance_probabilities(self) -> NDArray[np.float64]:
+        """Flat float64, min(1, p / q) of draft tokens up to the first rejection, of the requests that asked."""
+        return self._source.column("acceptance_probabilities", np.float64)
+
+    @cached_property
+    def cu_acceptance_probabilities(self) -> NDArray[np.int32] | None:
+        """[B+1] int32 prefix sum over ``acceptance_probabilities``; None if no request asked."""
+        cu = self._source.column("cu_acceptance_probabilities", np.int32)
+        return cu if len(cu) else None
 
     @cached_property
     def requests(self) -> Sequence[RequestResult]:
         """[B] a view for each request, in the step's order."""
-        bounds = self.cu_tokens.tolist()
-        spans = pairwise(bounds)
-        return [RequestResult(self, index, start, stop) for index, (start, stop) in enumerate(spans)]
+        return [RequestResult(self, index, *span) for index, span in enumerate(pairwise(self.cu_tokens.tolist()))]

@@ -27,6 +27,9 @@ class SupportsDLPack(Protocol):
 Array = npt.ArrayLike | SupportsDLPack
 """A numpy array, anything with DLPack on the CPU, or (nested) lists of numbers."""
 
+Ints = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""A column of integers, one for each request."""
+
 
 @dataclass(frozen=True, eq=False)
 class DraftBlock:
@@ -61,15 +64,15 @@ class History:
     """
 
     token_ids: Array | None = None
-    lengths: Sequence[int] = ()
+    lengths: Ints = ()
     sparse_token_ids: Array | None = None
     sparse_counts: Array | None = None
-    sparse_lengths: Sequence[int] = ()
-    kept_histories: Sequence[int] = ()
-    kept_lengths: Sequence[int] = ()
+    sparse_lengths: Ints = ()
+    kept_histories: Ints = ()
+    kept_lengths: Ints = ()
 
     @staticmethod
-    def of(rows: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]]) -> History:
+    def of(rows: Sequence[Ints]) -> History:
         """Lays one list of ids per request end to end.
 
         Args:
@@ -117,19 +120,19 @@ class Step:
     """
 
     target_logits: Array
-    draft_lengths: Sequence[int]
+    draft_lengths: Ints
     draft_token_ids: Array | None = None
     draft_blocks: Sequence[DraftBlock] = ()
-    draft_block_index: Sequence[int] | None = None
+    draft_block_index: Ints | None = None
     params: Sequence[SamplingParams] = ()
-    params_index: Sequence[int] | None = None
-    seeds: Sequence[int | None] | None = None
-    positions: Sequence[int] | None = None
-    num_output_tokens: Sequence[int] | None = None
+    params_index: Ints | None = None
+    seeds: Sequence[int | None] | npt.NDArray[np.integer[Any]] | None = None
+    positions: Ints | None = None
+    num_output_tokens: Ints | None = None
     prompt_token_ids: History | None = None
     output_token_ids: History | None = None
     token_bitmask: Array | None = None
-    token_bitmask_index: Sequence[int] | None = None
+    token_bitmask_index: Ints | None = None
     target_logsumexp: Array | None = None
     has_target_logsumexp: Sequence[bool] | None = None
     draft_logsumexp: Array | None = None

@@ -36,7 +36,7 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
         "logprobs_modes processed_logits",
     ),
 }
-"""Features of a parameter set, by their names in ``FEATURES``, that a backend lacks."""
+"""Features of a parameter set, by their names in ``FEATURES``, that a backend lacks; any other backend lacks none."""
 
 STEP_FIELDS_NOT_BUILT: dict[str, dict[str, str]] = {
     "cpu": {},
@@ -61,7 +61,7 @@ def check_params_supported(params: SamplingParams, where: tuple[int, str]) -> No
         StepRefused: NOT_IMPLEMENTED, with the field and no request.
     """
     vocab_size, backend = where
-    for name in NOT_BUILT[backend]:
+    for name in NOT_BUILT.get(backend, ()):
         if FEATURES[name].in_use(params, vocab_size):
             raise _not_built(name, FEATURES[name].field)
 
@@ -72,7 +72,7 @@ def check_step_supported(step: Step, backend: str) -> None:
     Raises:
         StepRefused: NOT_IMPLEMENTED, with the field.
     """
-    for attribute, field in STEP_FIELDS_NOT_BUILT[backend].items():
+    for attribute, field in STEP_FIELDS_NOT_BUILT.get(backend, {}).items():
         if getattr(step, attribute) is not None:
             raise _not_built(field, field)
 

@@ -22,7 +22,8 @@ def check_matrix(tensor: Tensor, field: str, dtypes: Sequence[torch.dtype]) -> N
     """
     _check_dense(tensor, field, 2)
     check_dtype(tensor, field, dtypes)
-    if tensor.shape[1] > 1 and tensor.stride(1) != 1:
+    # Where nothing is read a stride means nothing: empty arrays from numpy come with strides of 0.
+    if tensor.numel() and tensor.shape[1] > 1 and tensor.stride(1) != 1:
         what = f"{field} has last stride {tensor.stride(1)}; it must be 1 (the row stride is free)"
         raise refusal(Reason.LAYOUT_UNSUPPORTED, what, field=field)
 

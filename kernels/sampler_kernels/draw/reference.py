@@ -30,6 +30,7 @@ from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.reference import Purpose, uniform
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
+from sampler_kernels.threads import one_thread
 
 _SPAN_TILES = max(1, CHUNK_ELEMENTS // 2 // TILE)
 """Tiles of one row pair that a residual holds at once: half a chunk for p, and as much for q."""
@@ -48,11 +49,9 @@ class Scaled:
         self.rows = rows.rows
         self.which = which
         self.totals = rows.totals(which)
-        self._maximum = torch.from_numpy(self.totals.maximum)[:, None]
+        self._maximum = self.totals.maximum[:, None]
         self._inverse = inverse_temperature(rows.temperature[which])[:, None]
-        self._factor: Tensor | None = None
-        if factor is not None:
-            self._factor = torch.from_numpy(factor / self.totals.total).float()[:, None]
+        self._factor = None if factor is None else (factor / self.totals.total).astype(np.float32)[:, None]
 
     def masses(self, at: Ints, start: int, stop: int) -> Tensor:
         """[m, stop - start] float32: columns ``start:stop`` of the ``at``-th of the n rows."""
@@ -60,8 +59,8 @@ class Scaled:
 
     def from_logits(self, at: Ints, logits: Tensor) -> Tensor:
         """The same for columns that were loaded already, [m, c] float32, in place."""
-        masses = mass_(logits, self._maximum[at], self._inverse[at])
-        return masses if self._factor is None else masses.mul_(self._factor[at])
+        masses = mass_(logits, torch.from_numpy(self._maximum[at]), torch.from_numpy(self._inverse[at]))
+        return masses if self._factor is None else masses.mul_(torch.from_numpy(self._factor[at]))
 
 
 class Target:
@@ -174,6 +173,7 @@ class DraftResidual(Target):
         return out
 
 
+@one_thread()
 def draw(
     batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats, decision: Decision
 ) -> Tensor:

@@ -72,7 +72,7 @@ def cut(filters: RowFilters, given: Unfiltered) -> None:
     if given.rows.max_width <= TILE:
         value, last = _cut_small(given, least, top_k, top_p)
     else:
-        inverse = inverse_temperature(given.temperature)
+        inverse = torch.from_numpy(inverse_temperature(given.temperature))
         value, last = least, np.full(len(which), _ANY_ID)
         for n in ((top_k > 0) | (top_p < 1)).nonzero()[0]:
             row = _LargeRow(given, int(n), inverse[n : n + 1])
@@ -97,7 +97,7 @@ def _cut_small(given: Unfiltered, least: Logits, top_k: Ints, top_p: Floats) -> 
     """Rows of at most a tile, sorted whole and together."""
     width = given.rows.max_width
     value, last = np.empty(len(given.which), np.float32), np.full(len(given.which), _ANY_ID)
-    inverse = inverse_temperature(given.temperature)
+    inverse = torch.from_numpy(inverse_temperature(given.temperature))
     for at in chunks(np.arange(len(value)), width):
         x = load(given.rows, given.which[at], 0, width).numpy()
         order = -np.sort(-x, axis=1)

@@ -16,8 +16,10 @@ from sampler_kernels.rejection.verdicts import Verdicts
 from sampler_kernels.rejection.waves import Bools, Columns, Wave
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import draft_temperature, target_temperature
+from sampler_kernels.threads import one_thread
 
 
+@one_thread()
 def rejection(batch: Batch, target_stats: RowStats | LazyRowStats, draft_stats: RowStats | LazyRowStats) -> Decision:
     """Decides which draft tokens stand.
 

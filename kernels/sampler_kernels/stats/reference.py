@@ -30,6 +30,7 @@ from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.processing import RowFilters
 from sampler_kernels.rows import RowTable
+from sampler_kernels.threads import one_thread
 from sampler_kernels.views import edited, prepare
 
 _EMPTY_TILE = -80.0
@@ -37,7 +38,7 @@ _EMPTY_TILE = -80.0
 far below what a 52-bit uniform can hit, and it keeps the masses of every other tile within float32 when they are taken
 relative to the row's maximum: a tile with mass has a token with mass."""
 
-_RAW = inverse_temperature(np.ones(1))
+_RAW = float(inverse_temperature(np.ones(1))[0])
 """What temperature 1 multiplies by."""
 
 
@@ -185,6 +186,7 @@ class LazyRowStats:
         first = (groups == groups.max(1, keepdims=True)).argmax(1)
         return self._first_of_group(which, first[:, None])[:, 0]
 
+    @one_thread()
     def _compute(self, which: Ints) -> None:
         """Fills in what is missing of the rows ``which``."""
         known = self._known[which]
@@ -205,7 +207,7 @@ class LazyRowStats:
                 tile_is_raw = bool(self._is_raw[row].all())
                 if self._has_raw and not tile_is_raw and not self._edited[row].all():
                     _put(self._raw_sum, row, _raw_sum(tile), 0.0)
-                tile_sum = exp2_(tile.mul_(self._inverse[row][:, None, None])).sum(-1).numpy()
+                tile_sum = exp2_(tile.mul_(torch.from_numpy(self._inverse[row])[:, None, None])).sum(-1).numpy()
                 _put(self._tile_sum, row, tile_sum, 0.0)
                 if self._has_raw and tile_is_raw:
                     _put(self._raw_sum, row, tile_sum, 0.0)
@@ -248,7 +250,11 @@ class LazyRowStats:
         for at in chunks(np.arange(len(line)), GROUP):
             row = which[line[at]]
             logits = load_groups(self.rows, row, group[at])
-            mass = mass_(logits, torch.from_numpy(self._tile_max[row, tile[at]])[:, None], self._inverse[row][:, None])
+            mass = mass_(
+                logits,
+                torch.from_numpy(self._tile_max[row, tile[at]])[:, None],
+                torch.from_numpy(self._inverse[row])[:, None],
+            )
             np.add.at(sums, (line[at], tile[at]), mass.numpy().sum(1))
         self._tile_sum[which] = sums
 
@@ -261,7 +267,7 @@ class LazyRowStats:
                 mass_(
                     tile,
                     torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None],
-                    self._inverse[row][:, None, None],
+                    torch.from_numpy(self._inverse[row])[:, None, None],
                 )
                 _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
 
@@ -295,26 +301,28 @@ class LazyRowStats:
 
 @dataclass(frozen=True)
 class _Span:
-    """How rows of one width are cut up. A row below one tile, or one group, is not padded to it."""
+    """How rows of one width are cut up. A row below one tile, or one group, is not padded to it.
+
+    Attributes:
+        width: Columns.
+        group: Columns of a group.
+        tile: Columns of a tile.
+        tiles: Tiles in a row.
+        padded: Columns with the last tile made whole.
+    """
 
     width: int
     group: int
     tile: int
+    tiles: int
+    padded: int
 
     @staticmethod
     @cache
     def of(width: int) -> _Span:
-        group = min(width, GROUP)
-        return _Span(width, group, min(-(-width // group) * group, TILE))
-
-    @property
-    def tiles(self) -> int:
-        return num_tiles(self.width)
-
-    @property
-    def padded(self) -> int:
-        """Columns with the last tile made whole."""
-        return self.tiles * self.tile
+        group, tiles = min(width, GROUP), num_tiles(width)
+        tile = min(-(-width // group) * group, TILE)
+        return _Span(width, group, tile, tiles, tiles * tile)
 
     def load(self, rows: RowTable, which: Ints, buffer: Tensor) -> Tensor:
         """Loads rows into the buffer, [n, tiles, tile]."""
@@ -327,21 +335,17 @@ def _raw_sum(below: Tensor) -> NDArray[np.float32]:
     Args:
         below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
     """
-    lines = below.view(-1, below.shape[2])
-    out = np.empty(len(lines), np.float32)
-    at_once = max(1, rows_at_once(below.shape[2]) // 2)
-    copy = torch.empty((min(at_once, len(lines)), below.shape[2]))
-    for start in range(0, len(lines), at_once):
-        part = lines[start : start + at_once]
-        out[start : start + at_once] = exp2_(torch.mul(part, _RAW, out=copy[: len(part)])).sum(-1).numpy()
-    return out.reshape(below.shape[:2])
+    parts = torch.split(below.view(-1, below.shape[2]), max(1, rows_at_once(below.shape[2]) // 2))
+    return torch.cat([exp2_(part * _RAW).sum(-1) for part in parts]).view(below.shape[:2]).numpy()
 
 
 def _put(into: NDArray[np.float32], row: Ints, values: NDArray[np.float32], fill: float) -> None:
     """Writes lines of ``into``, which are as wide as the table's widest row needs."""
     width = values.shape[1]
-    into[row, :width] = values
-    if width < into.shape[1]:
+    if width == into.shape[1]:
+        into[row] = values
+    else:
+        into[row, :width] = values
         into[row, width:] = fill
 
 

@@ -16,8 +16,13 @@ from sampler_kernels.outcome import RowStats, TopLogits
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
 from sampler_kernels.stats.temperatures import target_temperature
+from sampler_kernels.threads import one_thread
+
+_COST = 16
+"""How much more memory a candidate takes than an element of a row: its id, its key, and what keys are made from."""
 
 
+@one_thread()
 def topk_logprobs(
     batch: Batch,
     target_stats: RowStats | LazyRowStats,
@@ -91,9 +96,9 @@ def _largest(
     n_groups = min(n, group_max.shape[1])
     taken = min(n, n_groups * min(GROUP, vocab))
     ids, logits = np.empty((len(row), taken), np.int64), np.empty((len(row), taken), np.float32)
-    for at in chunks(np.arange(len(row)), n_groups * GROUP):
-        order = torch.from_numpy(group_max[at]).sort(descending=True, stable=True)
-        groups = order.indices[:, :n_groups].numpy()
+    for at in chunks(np.arange(len(row)), n_groups * min(GROUP, vocab) * _COST):
+        group_key = order_key(torch.from_numpy(group_max[at]), torch.arange(group_max.shape[1]))
+        groups = id_of_key(group_key.topk(n_groups, sorted=False).values).numpy()
         candidate = members(groups, vocab).reshape(len(at), -1)
         logit = load_groups(rows, row[at], groups).flatten(1)
         largest = order_key(logit, torch.from_numpy(candidate)).topk(taken)
@@ -108,7 +113,7 @@ def ranks_of(
     """[m]: how many elements of each row are >= a logit. Only groups whose maximum reaches it are read."""
     line, group = (group_max >= logit[:, None]).nonzero()
     counts = np.zeros(len(row), np.int32)
-    for at in chunks(np.arange(len(line)), min(GROUP, vocab)):
+    for at in chunks(np.arange(len(line)), min(GROUP, vocab) * _COST):
         reached = (load_groups(rows, row[line[at]], group[at]).numpy() >= logit[line[at], None]).sum(1)
         counts += np.bincount(line[at], reached, len(row)).astype(np.int32)
     return counts.clip(max=vocab)  # below -inf there is nothing, so there the columns past the end counted too

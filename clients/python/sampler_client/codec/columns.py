@@ -12,7 +12,7 @@ from sampler_client.errors import InvalidStep, invalid
 
 def plain(values: Iterable[Any]) -> list[Any]:
     """Any column as a list of Python numbers, which protobuf takes fastest."""
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+    return values.tolist() if isinstance(values, np.ndarray) else values if isinstance(values, list) else list(values)
 
 
 def extend(column: Any, values: Iterable[Any] | None, field: str) -> None:  # noqa: ANN401  (a repeated field)

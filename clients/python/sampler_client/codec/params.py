@@ -23,14 +23,14 @@ _encoded: WeakKeyDictionary[SamplingParams, bytes] = WeakKeyDictionary()
 
 
 def encode_params(params: SamplingParams) -> bytes:
-    """A serialized ``SamplingParams`` message, remembered for as long as ``params`` lives.
+    """The field of a ``Step`` that holds the set, serialized; remembered for as long as ``params`` lives.
 
     Raises:
         InvalidStep: A value that the wire cannot carry: of another type, or an integer beyond 64 bits.
     """
     known = _encoded.get(params)
     if known is None:
-        known = _encoded[params] = _message(params).SerializeToString()
+        known = _encoded[params] = pb.Step(params=[_message(params)]).SerializeToString()
     return known
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from sampler_client.arrays import doubles, integers, logits
 from sampler_client.codec.columns import extend, plain
 from sampler_client.codec.params import encode_params
-from sampler_client.codec.tensors import tensor
+from sampler_client.codec.tensors import add_tensor
 from sampler_client.codec.wire import Chunks
 from sampler_client.errors import invalid
 from sampler_client.params import SamplingParams
-from sampler_client.step import Array, DraftBlock, History, Step
+from sampler_client.step import Array, DraftBlock, History, Ints, Step
 from sampler_client.v1 import sampler_pb2 as pb
 
 
@@ -32,7 +32,7 @@ class ParamsColumns:
     """
 
     sent: Sequence[SamplingParams]
-    index: Sequence[int] | None = None
+    index: Ints | None = None
     kept: Sequence[int] = ()
     keep_as: Sequence[int] = ()
 
@@ -45,7 +45,7 @@ def encode_verify_request(step: Step) -> bytes:
             no place in it. Everything else is the service's to check.
     """
     out = Chunks()
-    out.add_field(pb.VerifyRequest.STEP_FIELD_NUMBER, _step(step, ParamsColumns(step.params, step.params_index)))
+    out.add_message(pb.VerifyRequest.STEP_FIELD_NUMBER, _step(step, ParamsColumns(step.params, step.params_index)))
     return out.join()
 
 
@@ -65,26 +65,26 @@ def encode_stream_request(
     """
     out = Chunks(pb.VerifyStreamRequest(step_id=step_id, timeout_us=timeout_us).SerializeToString())
     columns = params or ParamsColumns(step.params, step.params_index)
-    out.add_field(pb.VerifyStreamRequest.STEP_FIELD_NUMBER, _step(step, columns))
+    out.add_message(pb.VerifyStreamRequest.STEP_FIELD_NUMBER, _step(step, columns))
     return out.join()
 
 
 def _step(step: Step, params: ParamsColumns) -> Chunks:
     out = Chunks(_columns(step, params).SerializeToString())
     for entry in params.sent:
-        out.add_field(pb.Step.PARAMS_FIELD_NUMBER, encode_params(entry))
-    out.add_field(pb.Step.TARGET_LOGITS_FIELD_NUMBER, tensor(logits(step.target_logits, "target_logits")))
+        out.add(encode_params(entry))
+    add_tensor(out, pb.Step.TARGET_LOGITS_FIELD_NUMBER, logits(step.target_logits, "target_logits"))
     for position, block in enumerate(step.draft_blocks):
-        out.add_field(pb.Step.DRAFT_BLOCKS_FIELD_NUMBER, _draft_block(block, f"draft_blocks[{position}]"))
+        out.add_message(pb.Step.DRAFT_BLOCKS_FIELD_NUMBER, _draft_block(block, f"draft_blocks[{position}]"))
     _add(out, pb.Step.DRAFT_TOKEN_IDS_FIELD_NUMBER, step.draft_token_ids, "draft_token_ids", integers)
     _add(out, pb.Step.TARGET_LOGSUMEXP_FIELD_NUMBER, step.target_logsumexp, "target_logsumexp", doubles)
     _add(out, pb.Step.DRAFT_LOGSUMEXP_FIELD_NUMBER, step.draft_logsumexp, "draft_logsumexp", doubles)
     if step.prompt_token_ids is not None:
-        out.add_field(pb.Step.PROMPT_TOKEN_IDS_FIELD_NUMBER, _history(step.prompt_token_ids, "prompt_token_ids"))
+        out.add_message(pb.Step.PROMPT_TOKEN_IDS_FIELD_NUMBER, _history(step.prompt_token_ids, "prompt_token_ids"))
     if step.output_token_ids is not None:
-        out.add_field(pb.Step.OUTPUT_TOKEN_IDS_FIELD_NUMBER, _history(step.output_token_ids, "output_token_ids"))
+        out.add_message(pb.Step.OUTPUT_TOKEN_IDS_FIELD_NUMBER, _history(step.output_token_ids, "output_token_ids"))
     if step.token_bitmask is not None:
-        out.add_field(pb.Step.TOKEN_BITMASK_FIELD_NUMBER, _bitmask(step.token_bitmask, step.token_bitmask_index))
+        out.add_message(pb.Step.TOKEN_BITMASK_FIELD_NUMBER, _bitmask(step.token_bitmask, step.token_bitmask_index))
     return out
 
 
@@ -111,7 +111,7 @@ def _columns(step: Step, params: ParamsColumns) -> pb.Step:
 
 def _draft_block(block: DraftBlock, field: str) -> Chunks:
     out = Chunks()
-    out.add_field(pb.DraftBlock.LOGITS_FIELD_NUMBER, tensor(logits(block.logits, f"{field}.logits")))
+    add_tensor(out, pb.DraftBlock.LOGITS_FIELD_NUMBER, logits(block.logits, f"{field}.logits"))
     _add(out, pb.DraftBlock.DRAFT_ID_MAP_FIELD_NUMBER, block.draft_id_map, f"{field}.draft_id_map", integers)
     return out
 
@@ -123,23 +123,23 @@ def _history(history: History, field: str) -> Chunks:
     out = Chunks(message.SerializeToString())
     if history.token_ids is not None:
         ids = integers(history.token_ids, f"{field}.token_ids", ndim=(1, 2))
-        out.add_field(pb.History.TOKEN_IDS_FIELD_NUMBER, tensor(ids))
+        add_tensor(out, pb.History.TOKEN_IDS_FIELD_NUMBER, ids)
     _add(out, pb.History.SPARSE_TOKEN_IDS_FIELD_NUMBER, history.sparse_token_ids, f"{field}.sparse_token_ids", integers)
     _add(out, pb.History.SPARSE_COUNTS_FIELD_NUMBER, history.sparse_counts, f"{field}.sparse_counts", integers)
     return out
 
 
-def _bitmask(words: Array, index: Sequence[int] | None) -> Chunks:
+def _bitmask(words: Array, index: Ints | None) -> Chunks:
     message = pb.TokenBitmask()
     extend(message.mask_index, index, "token_bitmask_index")
     out = Chunks(message.SerializeToString())
     array = integers(words, "token_bitmask", ndim=(2,))
     if array.dtype != np.int32:
         raise invalid("DTYPE_UNSUPPORTED", "token_bitmask", f"token_bitmask is {array.dtype}, expected int32")
-    out.add_field(pb.TokenBitmask.WORDS_FIELD_NUMBER, tensor(array))
+    add_tensor(out, pb.TokenBitmask.WORDS_FIELD_NUMBER, array)
     return out
 
 
 def _add(out: Chunks, number: int, value: Array | None, field: str, see: Callable[[Array, str], NDArray[Any]]) -> None:
     if value is not None:
-        out.add_field(number, tensor(see(value, field)))
+        add_tensor(out, number, see(value, field))

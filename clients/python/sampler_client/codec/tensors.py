@@ -1,14 +1,16 @@
-"""numpy arrays -> ``Tensor`` messages, dense, with the elements still in the caller's memory."""
+"""numpy arrays -> ``Tensor`` fields, dense, with the elements still in the caller's memory."""
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sampler_client.arrays import BFLOAT16, little_endian
-from sampler_client.codec.wire import Chunks
+from sampler_client.codec.wire import Chunks, field_prefix
 from sampler_client.v1 import sampler_pb2 as pb
 
 _DTYPES = {
@@ -21,19 +23,27 @@ _DTYPES = {
 }
 
 
-def tensor(array: NDArray[Any]) -> Chunks:
-    """A ``Tensor`` with inline bytes.
+def add_tensor(out: Chunks, number: int, array: NDArray[Any]) -> None:
+    """Appends a field that holds a ``Tensor`` with inline bytes.
 
     Args:
+        out: The message that has the field.
+        number: Of the field.
         array: One or two dimensions, last stride one element; rows with gaps between them are sent without the gaps.
     """
-    out = Chunks(pb.Tensor(dtype=_DTYPES[array.dtype], shape=array.shape).SerializeToString())
-    content = Chunks()
+    out.add(_prefix(number, array.dtype, array.shape))
     elements = little_endian(array)
     if elements.flags.c_contiguous:
-        content.add_array(elements)
+        out.add_array(elements)
     else:
         for row in elements:
-            content.add_array(row)
-    out.add_field(pb.Tensor.INLINE_BYTES_FIELD_NUMBER, content)
-    return out
+            out.add_array(row)
+
+
+@lru_cache(maxsize=1024)
+def _prefix(number: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """All of the field that stands before the elements. An engine's tensors have few shapes, so it is remembered."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    head = pb.Tensor(dtype=_DTYPES[dtype], shape=shape).SerializeToString()
+    head += field_prefix(pb.Tensor.INLINE_BYTES_FIELD_NUMBER, nbytes)
+    return field_prefix(number, len(head) + nbytes) + head

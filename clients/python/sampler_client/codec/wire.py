@@ -7,21 +7,37 @@ small parts are serialized by protobuf and the large ones are written around the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
-_LENGTH_DELIMITED = 2
+_LENGTH_DELIMITED: Final = 2
+_ONE_BYTE: Final = [bytes([number]) for number in range(128)]
 
 
 def varint(number: int) -> bytes:
     """Base-128 varint of a number >= 0."""
+    if number < 128:
+        return _ONE_BYTE[number]
     out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+    while number > 127:
+        out.append(number & 127 | 128)
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+_TAGS: Final = [varint(number << 3 | _LENGTH_DELIMITED) for number in range(64)]
+
+
+def field_prefix(number: int, size: int) -> bytes:
+    """What stands before the content of a field that holds ``size`` bytes or a message of that size.
+
+    Args:
+        number: Of the field, below 64.
+        size: Of the content in bytes.
+    """
+    return _TAGS[number] + varint(size)
 
 
 class Chunks:
@@ -29,12 +45,12 @@ class Chunks:
 
     __slots__ = ("buffers", "size")
 
-    def __init__(self, *buffers: bytes) -> None:
-        self.buffers: list[bytes | memoryview] = list(buffers)
-        self.size = sum(map(len, buffers))
+    def __init__(self, start: bytes = b"") -> None:
+        self.buffers: list[bytes | memoryview] = [start]
+        self.size = len(start)
 
     def add(self, buffer: bytes) -> None:
-        """Appends fields that are already serialized, or the content of a field."""
+        """Appends fields that are already serialized, or a part of one."""
         self.buffers.append(buffer)
         self.size += len(buffer)
 
@@ -43,15 +59,11 @@ class Chunks:
         self.buffers.append(array.data)
         self.size += array.nbytes
 
-    def add_field(self, number: int, content: bytes | Chunks) -> None:
-        """Appends a field that holds bytes or a message."""
-        size = content.size if isinstance(content, Chunks) else len(content)
-        self.add(varint(number << 3 | _LENGTH_DELIMITED) + varint(size))
-        if isinstance(content, Chunks):
-            self.buffers += content.buffers
-            self.size += size
-        else:
-            self.add(content)
+    def add_message(self, number: int, message: Chunks) -> None:
+        """Appends a field that holds a message."""
+        self.add(field_prefix(number, message.size))
+        self.buffers += message.buffers
+        self.size += message.size
 
     def join(self) -> bytes:
         """The whole message; the one copy of every buffer."""

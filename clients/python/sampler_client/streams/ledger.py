@@ -63,10 +63,9 @@ class Ledger(Generic[Waiter]):
             ServerFault: The answer cannot be read, or does not belong to that step: nothing after it can be trusted.
         """
         number, outcome = decode_stream_response(answer)
-        if not self._waiting or number != self._waiting[0][0]:
-            raise ServerFault(
-                f"an answer to step {number}, which was not due", code="INTERNAL", reason="ANSWER_NOT_DUE"
-            )
+        # 0 stands for a message in which the server could not read the number.
+        if not self._waiting or number not in (0, self._waiting[0][0]):
+            raise ServerFault(f"the answer to step {number} was not due", code="INTERNAL", reason="ANSWER_NOT_DUE")
         _, waiter, kept = self._waiting.popleft()
         if isinstance(outcome, StepResult):
             self._kept.confirm(kept)

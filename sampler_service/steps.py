@@ -1,10 +1,24 @@
-"""A step that ran, on its way from the device thread to the wire."""
+"""A step on its way through the service: checked, then run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sampler_kernels import Step, StepResult
+from sampler_kernels.host import HostColumns
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedStep:
+    """A step that passed all checks.
+
+    Attributes:
+        step: As it was asked. It still holds the bytes of its message.
+        columns: What the checks read out of it.
+    """
+
+    step: Step
+    columns: HostColumns
 
 
 @dataclass(frozen=True, eq=False)
