@@ -22,8 +22,8 @@ def check_logsumexps_alone(step: Step) -> None:
         StepRefused: PARAMETER_CONFLICT.
     """
     if step.token_bitmask is not None:
-        what = "allowed_bitmask is given beside supplied log-sum-exps, which are those of rows without a mask"
-        raise refusal(Reason.PARAMETER_CONFLICT, what, field="allowed_bitmask")
+        what = "token_bitmask is given beside supplied log-sum-exps, which are those of rows without a mask"
+        raise refusal(Reason.PARAMETER_CONFLICT, what, field="token_bitmask")
 
 
 @passes_once

@@ -36,7 +36,7 @@ NOT_BUILT = (
 """Features of a parameter set, by their names in ``FEATURES``."""
 
 STEP_FIELDS_NOT_BUILT = {
-    "token_bitmask": "allowed_bitmask",
+    "token_bitmask": "token_bitmask",
     "target_logsumexp": "target_logsumexp",
     "draft_logsumexp": "draft_logsumexp",
 }
