@@ -38,8 +38,8 @@ class InProcess:
         """
         arrived = perf_counter()
         try:
-            message = parse(pb.VerifyRequest, encode_verify_request(step))
-            decoded = self._decoder.decode(message.step, None)
+            message, tensors = parse(pb.VerifyRequest, encode_verify_request(step))
+            decoded = self._decoder.decode(message.step, tensors, None)
             started = perf_counter()
             ran = Ran(decoded.step, self._engine.run(decoded), arrived, started)
         except Refusal as refusal:

@@ -1,8 +1,17 @@
-"""The server from start to end: bind, warm, serve, drain."""
+"""The server from start to end: bind, warm, serve, drain.
+
+The server is asynchronous. With an empty handler (grpcio 1.85, 2 cores shared with other work, unix socket, one
+message of 1 kB at a time) both kinds of gRPC server are equal: median 141-147 us a message for the one with threads,
+145-146 us for the asynchronous one, and 4,500-6,900 against 4,700-5,800 messages a second for 8 clients, run against
+run. With a hand-over to a device thread and back, which a step needs, the asynchronous one takes less processor time,
+124 us against 154 us a message, because an event loop is woken once where threads hand over twice. It also holds any
+number of open streams without a thread for each, and a health watcher occupies none. uvloop made no difference.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -77,6 +86,9 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         worker.start()
         await server.start()
         await dispatcher.warm()
+        # What is loaded by now stays: the collector need not look through torch again and again while steps wait.
+        gc.collect()
+        gc.freeze()
         await _set_health(probes, _SERVING)
         for address in listeners.addresses:
             announce(address)

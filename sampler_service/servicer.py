@@ -83,10 +83,10 @@ class Servicer:
 
     async def _verify(self, data: bytes, context: Context) -> bytes:
         arrived = perf_counter()
-        message = parse(pb.VerifyRequest, data)
+        message, tensors = parse(pb.VerifyRequest, data)
         if not message.HasField("step"):
             raise refuse(Reason.FIELD_REQUIRED, "step is missing; there is nothing to verify", field="step")
-        step = self._decoder.decode(message.step, None)
+        step = self._decoder.decode(message.step, tensors, None)
         ran = await self._dispatcher.result(step, arrived, context.time_remaining())
         response = pb.VerifyResponse()
         fill_result(response.result, ran)

@@ -130,13 +130,13 @@ class VerifyStream:
         answer = _Answer(0)
         self._answers.append(answer)
         try:
-            message = parse(pb.VerifyStreamRequest, data)
+            message, tensors = parse(pb.VerifyStreamRequest, data)
             answer.step_id = message.step_id
             self._lifecycle.check_open()
             if not message.HasField("step"):
                 what = "step is missing; each message of the stream holds one step"
                 raise refuse(Reason.FIELD_REQUIRED, what, field="step")
-            checked = self._decoder.decode(message.step, self._kept)
+            checked = self._decoder.decode(message.step, tensors, self._kept)
             if self._dispatcher.is_full:
                 await self._dispatcher.room()
             timeout = message.timeout_us * 1e-6 if message.timeout_us else None

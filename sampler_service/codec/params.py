@@ -33,9 +33,6 @@ _MODE: Final[dict[int, LogprobsMode]] = {
     pb.LOGPROBS_MODE_PROCESSED_LOGITS: LogprobsMode.PROCESSED_LOGITS,
 }
 
-PARAMS_FIELDS: Final = frozenset(field.name for field in pb.SamplingParams.DESCRIPTOR.fields)
-"""Names that the wire and the core share: a field of this name belongs to a parameter set."""
-
 _DEFAULTED: Final = tuple(
     field.name for field in pb.SamplingParams.DESCRIPTOR.fields if field.has_presence and field.message_type is None
 )

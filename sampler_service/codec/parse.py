@@ -6,26 +6,23 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from sampler_service.codec.guard import check_count
-from sampler_service.errors import Reason, Refusal, refuse
+from sampler_service.codec.lift import lift
+from sampler_service.codec.tensors import TensorReader
+from sampler_service.errors import Reason, refuse
 
 M = TypeVar("M", bound=Message)
 
 
-def parse(kind: type[M], data: bytes) -> M:
-    """The message that ``data`` encodes.
+def parse(kind: type[M], data: bytes) -> tuple[M, TensorReader]:
+    """The message that ``data`` encodes, and what reads its tensors: their own bytes may no longer be in it.
 
     Raises:
         Refusal: MALFORMED_MESSAGE or LIMIT_EXCEEDED.
     """
-    check_count(kind, data)
+    lifted = lift(kind, data)
+    rest, payloads = (data, None) if lifted is None else lifted
     try:
-        return kind.FromString(data)
+        return kind.FromString(rest), TensorReader(payloads)
     except DecodeError as error:
-        raise malformed(kind, data) from error
-
-
-def malformed(kind: type[Message], data: bytes) -> Refusal:
-    """The refusal of bytes that are no message of this kind."""
-    what = f"{len(data)} bytes are not a {kind.DESCRIPTOR.full_name}; they must be its protobuf encoding"
-    return refuse(Reason.MALFORMED_MESSAGE, what)
+        what = f"{len(data)} bytes are not a {kind.DESCRIPTOR.full_name}; they must be its protobuf encoding"
+        raise refuse(Reason.MALFORMED_MESSAGE, what) from error

@@ -1,4 +1,4 @@
-"""A tensor on the wire as a torch tensor over the same bytes; nothing is copied."""
+"""A tensor on the wire as a torch tensor over the same bytes, copied only if they are not aligned."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels.refusal import Reason as CoreReason
+from sampler_service.codec.lift import Payloads
 from sampler_service.errors import Reason, refuse
 
 TORCH_DTYPE: Final[dict[int, torch.dtype]] = {
@@ -47,48 +48,73 @@ class WireTensor(NamedTuple):
     in_region: bool
 
 
-def read_tensor(
-    message: pb.Tensor, field: str, dtypes: Sequence[int], ndims: Sequence[int], *, max_columns: int | None = None
-) -> WireTensor:
-    """The tensor of a message, with every count checked against every other.
+class TensorReader:
+    """Reads the tensors of one message.
 
     Args:
-        message: As received.
-        field: Its path from the step on, for refusals.
-        dtypes: Wire dtypes that the field takes; the first is its default.
-        ndims: Numbers of dimensions that the field takes.
-        max_columns: The server's limit on the columns of a matrix.
-
-    Raises:
-        Refusal: ENUM_UNKNOWN, DTYPE_UNSUPPORTED, LIMIT_EXCEEDED or one of the TENSOR_ reasons.
+        payloads: Where their bytes are, if they were taken out of the message.
     """
-    dtype = _dtype(message.dtype, field, dtypes)
-    shape = tuple(message.shape)
-    rows, columns, stride = _layout(shape, message.row_stride, field, ndims)
-    if max_columns is not None and len(shape) == 2 and columns > max_columns:
-        what = f"{field} has {columns} columns; this server takes at most {max_columns}"
-        raise refuse(Reason.LIMIT_EXCEEDED, what, field=field)
-    span = (rows - 1) * stride + columns if rows and columns else 0
-    if span * dtype.itemsize >= _ADDRESSABLE:
-        what = f"{field} spans {span} elements of {dtype.itemsize} bytes; it must stay below 2^63 bytes"
-        raise refuse(Reason.TENSOR_SHAPE_INVALID, what, field=field)
-    source = message.WhichOneof("source")
-    if source == "region":
-        _check_slice(message.region, field, dtype)
-        one_row = torch.zeros(columns if len(shape) == 2 else 1, dtype=dtype)
-        return WireTensor(one_row.expand(shape), in_region=True)
-    data = message.inline_bytes
-    if len(data) != span * dtype.itemsize:
-        given = f"{len(data)} inline bytes" if source else "no data"
-        strided = f" with row stride {stride}" if len(shape) == 2 and stride != columns else ""
-        what = (
-            f"{field} has {given}; shape {list(shape)}{strided} of {_name(dtype)} takes {span * dtype.itemsize} bytes"
-        )
-        raise refuse(Reason.TENSOR_LENGTH_MISMATCH, what, field=field)
-    if not span:
-        return WireTensor(torch.empty(shape, dtype=dtype), in_region=False)
+
+    def __init__(self, payloads: Payloads | None) -> None:
+        self._payloads = payloads
+
+    def __call__(
+        self,
+        message: pb.Tensor,
+        field: str,
+        dtypes: Sequence[int],
+        ndims: Sequence[int],
+        max_columns: int | None = None,
+    ) -> WireTensor:
+        """The tensor of a message, with every count checked against every other.
+
+        Args:
+            message: As parsed.
+            field: Its path from the step on, for refusals.
+            dtypes: Wire dtypes that the field takes; the first is its default.
+            ndims: Numbers of dimensions that the field takes.
+            max_columns: The server's limit on the columns of a matrix.
+
+        Raises:
+            Refusal: ENUM_UNKNOWN, DTYPE_UNSUPPORTED, LIMIT_EXCEEDED or one of the TENSOR_ reasons.
+        """
+        dtype = _dtype(message.dtype, field, dtypes)
+        shape = tuple(message.shape)
+        rows, columns, stride = _layout(shape, message.row_stride, field, ndims)
+        if max_columns is not None and len(shape) == 2 and columns > max_columns:
+            what = f"{field} has {columns} columns; this server takes at most {max_columns}"
+            raise refuse(Reason.LIMIT_EXCEEDED, what, field=field)
+        span = (rows - 1) * stride + columns if rows and columns else 0
+        if span * dtype.itemsize >= _ADDRESSABLE:
+            what = f"{field} spans {span} elements of {dtype.itemsize} bytes; it must stay below 2^63 bytes"
+            raise refuse(Reason.TENSOR_SHAPE_INVALID, what, field=field)
+        source = message.WhichOneof("source")
+        if source == "region":
+            _check_slice(message.region, field, dtype)
+            one_row = torch.zeros(columns if len(shape) == 2 else 1, dtype=dtype)
+            return WireTensor(one_row.expand(shape), in_region=True)
+        data = self._bytes(message) if source else b""
+        if len(data) != span * dtype.itemsize:
+            given = f"{len(data)} inline bytes" if source else "no data"
+            strided = f" with row stride {stride}" if len(shape) == 2 and stride != columns else ""
+            layout = f"shape {list(shape)}{strided} of {_name(dtype)}"
+            what = f"{field} has {given}; {layout} takes {span * dtype.itemsize} bytes"
+            raise refuse(Reason.TENSOR_LENGTH_MISMATCH, what, field=field)
+        if not span:
+            return WireTensor(torch.empty(shape, dtype=dtype), in_region=False)
+        flat = _elements(data, dtype)
+        return WireTensor(flat if len(shape) == 1 else flat.as_strided(shape, (stride, 1)), in_region=False)
+
+    def _bytes(self, message: pb.Tensor) -> bytes | memoryview:
+        return message.inline_bytes if self._payloads is None else self._payloads.of(message)
+
+
+def _elements(data: bytes | memoryview, dtype: torch.dtype) -> Tensor:
+    """A vector over the bytes, or over a copy where they lie askew: compiled loops may count on aligned elements."""
     flat = torch.frombuffer(data, dtype=dtype)
-    return WireTensor(flat if len(shape) == 1 else flat.as_strided(shape, (stride, 1)), in_region=False)
+    if flat.data_ptr() % dtype.itemsize:
+        return torch.frombuffer(bytearray(data), dtype=dtype)
+    return flat
 
 
 def _dtype(number: int, field: str, dtypes: Sequence[int]) -> torch.dtype:

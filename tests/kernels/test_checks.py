@@ -167,8 +167,8 @@ BAD_STEPS = [
         {"output_token_ids": Ragged(torch.zeros(2, dtype=torch.int64), [0, 2, 1, 2])}),
     Case(Reason.SHAPE_MISMATCH, "output_token_ids",
         {"output_token_ids": Ragged(torch.zeros(2, dtype=torch.int64), [0, 2, 2, 3])}),
-    Case(Reason.SHAPE_MISMATCH, "allowed_bitmask", {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32)}),
-    Case(Reason.SHAPE_MISMATCH, "allowed_bitmask", {"token_bitmask": torch.zeros(1, 2, dtype=torch.int32),
+    Case(Reason.SHAPE_MISMATCH, "token_bitmask", {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32)}),
+    Case(Reason.SHAPE_MISMATCH, "token_bitmask", {"token_bitmask": torch.zeros(1, 2, dtype=torch.int32),
         "token_bitmask_index": [0] * 8}, says="2 words"),
     Case(Reason.SHAPE_MISMATCH, "target_logsumexp", {"target_logsumexp": torch.zeros(7, dtype=torch.float64)}),
     Case(Reason.SHAPE_MISMATCH, "draft_logsumexp", {"draft_logsumexp": torch.zeros(6, dtype=torch.float64)}),
@@ -197,7 +197,7 @@ BAD_STEPS = [
     Case(Reason.INDEX_OUT_OF_RANGE, "params_index", {"params_index": [0, 0, 1]}, request=2, says="[0, 1)"),
     Case(Reason.INDEX_OUT_OF_RANGE, "draft_block_index", {"draft_block_index": [0, 0, -2]}, request=2, says="-2"),
     Case(Reason.INDEX_OUT_OF_RANGE, "draft_block_index", {"draft_block_index": [0, 1, 0]}, request=1, says="1"),
-    Case(Reason.INDEX_OUT_OF_RANGE, "allowed_bitmask.mask_index",
+    Case(Reason.INDEX_OUT_OF_RANGE, "token_bitmask.mask_index",
         {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32), "token_bitmask_index": [0] * 7 + [1]}, says="[7] is 1"),
 ]  # fmt: skip
 
@@ -267,7 +267,7 @@ UNSUITED_TO_LOGSUMEXPS = [
 ]
 MASK: dict[str, Any] = {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32), "token_bitmask_index": [0] * 8}
 UNSUITED_TO_LOGSUMEXPS.append(
-    Case(CONFLICT, "allowed_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]}, request=0)
+    Case(CONFLICT, "token_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]}, request=0)
 )
 
 
@@ -335,7 +335,7 @@ NOT_BUILT = [
         },
         request=0,
     ),
-    Case(Reason.NOT_IMPLEMENTED, "allowed_bitmask", MASK),
+    Case(Reason.NOT_IMPLEMENTED, "token_bitmask", MASK),
     Case(Reason.NOT_IMPLEMENTED, "target_logsumexp", LOGSUMEXPS | {"params": [SamplingParams(**SUITABLE)]}),
     Case(
         Reason.NOT_IMPLEMENTED,

@@ -200,4 +200,4 @@ def test_refusals_name_a_request_that_supplies() -> None:
     )
     verify(masked, backend="cpu")
     refused = refusal_of(replace(masked, token_bitmask_index=[*[-1] * (rows - 1), 0]))
-    assert (refused.reason, refused.field, refused.request) == (Reason.PARAMETER_CONFLICT, "allowed_bitmask", 3)
+    assert (refused.reason, refused.field, refused.request) == (Reason.PARAMETER_CONFLICT, "token_bitmask", 3)

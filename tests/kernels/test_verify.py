@@ -27,9 +27,11 @@ from sampler_kernels import (
 RAW = LogprobsMode.RAW_LOGPROBS
 
 
-@pytest.fixture(params=["cpu"])
+@pytest.fixture(params=["cpu", "triton"])
 def backend(request: pytest.FixtureRequest) -> str:
     """Each backend that must pass every test here."""
+    if request.param == "triton":
+        pytest.importorskip("triton")
     return str(request.param)
 
 

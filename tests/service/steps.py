@@ -128,6 +128,12 @@ def _map(step: pb.Step, ids: list[int]) -> None:
     step.draft_blocks[0].draft_id_map.CopyFrom(tensor(np.array(ids, np.int64), pb.DTYPE_INT64))
 
 
+def _mask(rows: int, words: int) -> Callable[[pb.Step], None]:
+    """Masks that allow everything, for V = 16: one word a row is right, and a row for each of 2 requests or 5 rows."""
+    all_ids = np.full((rows, words), -1, np.int32)
+    return lambda step: step.token_bitmask.words.CopyFrom(tensor(all_ids, pb.DTYPE_INT32))
+
+
 IDENTITY = list(range(D))
 
 MISTAKES = [
@@ -245,6 +251,9 @@ MISTAKES = [
         "SHAPE_MISMATCH",
         "output_token_ids.token_ids",
     ),
+    Mistake("mask too narrow", _mask(2, 0), "SHAPE_MISMATCH", "token_bitmask"),
+    Mistake("masks of nobody", _mask(3, 1), "SHAPE_MISMATCH", "token_bitmask"),
+    Mistake("mask", _mask(2, 1), "NOT_IMPLEMENTED", "token_bitmask", code="UNIMPLEMENTED"),
     Mistake("session id short", _set(session_id=b"short"), "ID_LENGTH_INVALID", "session_id"),
     Mistake("event id short", _set(wait_event_id=b"e"), "ID_LENGTH_INVALID", "wait_event_id"),
     Mistake("event without session", _set(wait_event_id=b"e" * 16), "FIELD_REQUIRED", "session_id"),

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_service.codec.guard import MAX_FIELDS, check_count
+from sampler_service.codec.lift import MAX_FIELDS, lift
 from sampler_service.codec.parse import parse
 from sampler_service.codec.step import StepDecoder
+from sampler_service.codec.tensors import TensorReader
 from sampler_service.errors import Refusal
 from sampler_service.limits import Limits
 from tests.service.serving import VERIFY, call, refused, unary_request
@@ -48,7 +49,7 @@ def test_counting_gives_up_early() -> None:
     data = field(1, b"\x3a\x00" * 4_000_000)
     started = time.perf_counter()
     with pytest.raises(Refusal):
-        check_count(pb.VerifyRequest, data)
+        lift(pb.VerifyRequest, data)
     assert time.perf_counter() - started < MAX_FIELDS * 20e-6
 
 
@@ -63,7 +64,7 @@ def test_counting_survives_nonsense(noise: bytes) -> None:
 def test_a_large_good_step_passes() -> None:
     step = good_step()
     step.target_logits.CopyFrom(pb.Tensor(shape=[5, 100_000], inline_bytes=bytes(2_000_000)))
-    message = parse(pb.VerifyRequest, unary_request(step))
+    message, _ = parse(pb.VerifyRequest, unary_request(step))
     assert message.step.target_logits.shape == [5, 100_000]
 
 
@@ -89,7 +90,7 @@ def test_long_lists(params: pb.SamplingParams, named: str) -> None:
     step = good_step()
     step.params[1].CopyFrom(params)
     with pytest.raises(Refusal) as caught:
-        StepDecoder(Limits()).decode(step, None)
+        StepDecoder(Limits()).decode(step, TensorReader(None), None)
     assert caught.value.reason == "LIMIT_EXCEEDED"
     assert f"params[1].{named}" in caught.value.message
     assert caught.value.request == 1
@@ -101,6 +102,6 @@ def test_many_ids_of_a_bias_twice_take_no_quadratic_time() -> None:
     step.params[1].logit_bias.CopyFrom(pb.LogitBias(token_ids=ids, values=np.zeros(16_384).tolist()))
     started = time.perf_counter()
     with pytest.raises(Refusal, match="16382 twice"):
-        StepDecoder(Limits()).decode(step, None)
+        StepDecoder(Limits()).decode(step, TensorReader(None), None)
     # Looking every id up among those before it would take seconds; this takes milliseconds.
     assert time.perf_counter() - started < 1.0

@@ -91,15 +91,15 @@ def _check_bitmask(step: Step, rows: int) -> None:
     mask, index = step.token_bitmask, step.token_bitmask_index
     if (mask is None) != (index is None):
         missing = "an index" if index is None else "a table"
-        what = f"allowed_bitmask lacks {missing}; its rows and the row of each target row belong together"
-        raise refusal(Reason.SHAPE_MISMATCH, what, field="allowed_bitmask")
+        what = f"token_bitmask lacks {missing}; its rows and the row of each target row belong together"
+        raise refusal(Reason.SHAPE_MISMATCH, what, field="token_bitmask")
     if mask is None or index is None:
         return
-    check_matrix(mask, "allowed_bitmask.words", (torch.int32,))
+    check_matrix(mask, "token_bitmask.words", (torch.int32,))
     words = -(-step.target_logits.shape[1] // 32)
     if mask.shape[1] != words:
-        what = f"allowed_bitmask has rows of {mask.shape[1]} words; they must have {words}, one for each 32 target ids"
-        raise refusal(Reason.SHAPE_MISMATCH, what, field="allowed_bitmask")
-    check_count(len(index), "allowed_bitmask.mask_index", rows, "one for each target row")
+        what = f"token_bitmask has rows of {mask.shape[1]} words; they must have {words}, one for each 32 target ids"
+        raise refusal(Reason.SHAPE_MISMATCH, what, field="token_bitmask")
+    check_count(len(index), "token_bitmask.mask_index", rows, "one for each target row")
     reason = Reason.INDEX_OUT_OF_RANGE
-    int_column(index, "allowed_bitmask.mask_index", -1, mask.shape[0], reason=reason, per_request=False)
+    int_column(index, "token_bitmask.mask_index", -1, mask.shape[0], reason=reason, per_request=False)

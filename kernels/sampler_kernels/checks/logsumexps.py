@@ -35,9 +35,9 @@ def check_logsumexps_alone(step: Step, host: HostColumns, supplied: NDArray[np.b
     of_request = np.repeat(np.arange(len(supplied)), host.draft_lengths + 1)
     masked = supplied[of_request] & (np.asarray(step.token_bitmask_index) >= 0)
     if masked.any():
-        what = "allowed_bitmask is given beside supplied log-sum-exps, which are those of rows without a mask"
+        what = "token_bitmask is given beside supplied log-sum-exps, which are those of rows without a mask"
         request = int(of_request[masked.argmax()])
-        raise refusal(Reason.PARAMETER_CONFLICT, what, field="allowed_bitmask", request=request)
+        raise refusal(Reason.PARAMETER_CONFLICT, what, field="token_bitmask", request=request)
 
 
 @passes_once

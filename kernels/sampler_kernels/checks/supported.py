@@ -41,7 +41,7 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
 STEP_FIELDS_NOT_BUILT: dict[str, dict[str, str]] = {
     "cpu": {},
     "triton": {
-        "token_bitmask": "allowed_bitmask",
+        "token_bitmask": "token_bitmask",
         "target_logsumexp": "target_logsumexp",
         "draft_logsumexp": "draft_logsumexp",
     },

@@ -146,8 +146,9 @@ class DraftResidual(Target):
                 last = min(first + _SPAN_TILES, out.shape[1])
                 # Whole tiles, past the vocabulary's end too, unless the row is shorter than one.
                 stop = last * TILE if self._vocab_size > TILE else self._vocab_size
-                masses = self.masses(at, first * TILE, stop).view(len(at), last - first, -1)
-                out[at, first:last] = masses.sum(-1).numpy()
+                # No name for the masses: it would keep this span's while the next one's are made.
+                by_tile = (len(at), last - first, -1)
+                out[at, first:last] = self.masses(at, first * TILE, stop).view(by_tile).sum(-1).numpy()
         return out
 
     def masses(self, at: Ints, start: int, stop: int) -> Tensor:

@@ -333,9 +333,9 @@ def _raw_sum(below: Tensor) -> NDArray[np.float32]:
     """[n, tiles]: sums of exp(x - maximum), at temperature 1.
 
     Args:
-        below: [n, tiles, tile] float32, x - maximum; left as it is, so half a chunk is copied at a time.
+        below: [n, tiles, tile] float32, x - maximum; left as it is, so a quarter of a chunk is copied at a time.
     """
-    parts = torch.split(below.view(-1, below.shape[2]), max(1, rows_at_once(below.shape[2]) // 2))
+    parts = torch.split(below.view(-1, below.shape[2]), max(1, rows_at_once(below.shape[2]) // 4))
     return torch.cat([exp2_(part * _RAW).sum(-1) for part in parts]).view(below.shape[:2]).numpy()
 
 

@@ -1,0 +1,1 @@
+"""What the Triton kernels share: how they are compiled, how they load elements, how they sum. Needs triton."""
