@@ -34,7 +34,7 @@ def u(seed: int, j: int) -> float:
 def accepted(asks: list[Ask]) -> list[int]:
     result = answers(asks, "cpu")
     assert (result.status == Status.OK).all()
-    return result.num_accepted.tolist()
+    return [int(t) for t in result.num_accepted]
 
 
 A, B = 0, 1
@@ -109,7 +109,7 @@ def test_a_residual_scaled_by_c_loses_tokens() -> None:
 
 
 def test_point_mass_by_hand() -> None:
-    """q is 1 at its token: c_1 = .3, S_1 = .3 (1 - .2) = .24, h_1 = .24/.94; c_2 = .06."""
+    """At its token q is 1: c_1 = .3, S_1 = .3 (1 - .2) = .24, h_1 = .24/.94; c_2 = .06."""
     target = logits([0.3, 0.7], [0.2, 0.8], [1.0, 0.0])
     asks = [Ask(target=target, ids=(A, A), params=BLOCK, seed=seed) for seed in range(2000)]
     want = [2 if u(s, 1) < 0.06 else int(u(s, 0) < 0.24 / 0.94) for s in range(2000)]
@@ -118,7 +118,7 @@ def test_point_mass_by_hand() -> None:
 
 
 def test_a_factor_that_was_0_stays_0() -> None:
-    """p = 0 at the first token and q = 0 at the second, whose ratio is infinite."""
+    """First p = 0, and at the second token q = 0, whose ratio is infinite."""
     target, draft = logits([0.0, 1.0], [0.5, 0.5], [0.5, 0.5]), torch.tensor([[0.0, 0.0], [0.0, -INF]])
     asks = [Ask(target=target, ids=(A, B), draft=draft, params=BLOCK, seed=seed) for seed in range(100)]
     result = answers(asks, "cpu")
@@ -228,7 +228,7 @@ def test_every_row_up_to_the_first_placeholder_is_needed() -> None:
 
 
 def test_a_run_ends_at_the_first_placeholder() -> None:
-    """k is 1: the second token is not judged, and at t = 1 the draw is from p of row 1."""
+    """With k = 1 the second token is not judged, and at t = 1 the draw is from p of row 1."""
     target, draft = logits([0.5, 0.5], [0.25, 0.75], [1.0, 0.0]), logits([0.8, 0.2], [0.5, 0.5])
     asks = [Ask(target=target, ids=(A, -1), draft=draft, params=BLOCK, seed=seed) for seed in range(SEEDS)]
     result = answers(asks, "cpu")

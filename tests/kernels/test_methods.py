@@ -32,7 +32,7 @@ def logits(*rows: list[float]) -> Tensor:
 
 
 def accepted(*asks: Ask) -> list[int]:
-    return answers(asks, "cpu").num_accepted.tolist()
+    return [int(t) for t in answers(asks, "cpu").num_accepted]
 
 
 def drawn(row: Tensor, temperature: float, seed: int, position: int) -> int:
@@ -134,7 +134,7 @@ def test_entropy(vocab: int, spread: float) -> None:
 
 
 def test_typical_by_hand() -> None:
-    """p = [.5 .3 .2]: H = 1.0297, delta exp(-H) = .0321, so all stand; at delta 1 the threshold is min(.3, .3571)."""
+    """Of p = [.5 .3 .2]: H = 1.0297, delta exp(-H) = .0321, all stand; at delta 1 the threshold is min(.3, .3571)."""
     target = logits([0.5, 0.3, 0.2], [1.0, 0.0, 0.0])
     entropy_of = -sum(p * log(p) for p in (0.5, 0.3, 0.2))
     assert accepted(*(Ask(target=target, ids=[x], params=TYPICAL) for x in range(3))) == [1, 1, 1]

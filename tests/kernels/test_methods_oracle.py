@@ -1,4 +1,4 @@
-"""Random steps over everything at once, held to the independent fp64 implementation: all methods, cuts, sums, reports."""
+"""Random steps over everything at once, held to the independent fp64 implementation: methods, cuts, sums, reports."""
 
 from __future__ import annotations
 

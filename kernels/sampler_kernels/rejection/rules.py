@@ -42,7 +42,8 @@ def typical(wave: Wave) -> Bools:
     """Stands if p > min(epsilon, delta exp(-entropy of p)) (Medusa, Cai et al. 2401.10774). Entropy in nats."""
     lossy = _lossy(wave)
     epsilon, delta = lossy.typical_epsilon.numpy()[wave.request], lossy.typical_delta.numpy()[wave.request]
-    return wave.p > np.minimum(epsilon, delta * np.exp(-entropy(wave.rows, wave.row, wave.target)))
+    threshold = np.minimum(epsilon, delta * np.exp(-entropy(wave.rows, wave.row, wave.target)))
+    return np.greater(wave.p, threshold)
 
 
 def relaxed(wave: Wave) -> Bools:
@@ -57,7 +58,7 @@ def relaxed(wave: Wave) -> Bools:
     ranked = rank <= lossy.relaxed_top_n.numpy()[wave.request]
     near = below <= lossy.relaxed_margin.numpy()[wave.request]
     # An infinite margin and a top n beyond V let nothing stand that a mask or filter has dropped.
-    return ranked & near & (logit > -np.inf)
+    return np.logical_and(ranked & near, logit > -np.inf)
 
 
 RULES: Mapping[MethodCode, Callable[[Wave], Bools]] = {

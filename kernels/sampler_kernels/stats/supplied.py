@@ -79,8 +79,8 @@ class SuppliedRowStats(LazyRowStats):
         if self._reported is not None:
             wanted = np.concatenate([wanted, self._reported[which]], axis=1)
         logits = load_at(self.rows, which, wanted).numpy()
-        bad: NDArray[np.bool_] = (np.isnan(logits) | (logits == np.inf)).any(1)
-        return bad & self._given[which]
+        bad: NDArray[np.bool_] = (np.isnan(logits) | (logits == np.inf)).any(1) & self._given[which]
+        return bad
 
     def contradicts(self, which: Ints) -> NDArray[np.bool_]:
         """[n], whether a row, which is read now, is bad or has another log-sum-exp than was supplied."""
@@ -90,4 +90,5 @@ class SuppliedRowStats(LazyRowStats):
         with np.errstate(divide="ignore", invalid="ignore"):
             found = totals.maximum / self.temperature[which] + np.log(totals.total)
             agrees = np.abs(found - self._log_sum_exp[which]) <= TOLERANCE
-        return given & (totals.bad | ~agrees)
+        out: NDArray[np.bool_] = given & (totals.bad | ~agrees)
+        return out
