@@ -24,12 +24,16 @@ Uniform = Callable[[Bits, Bits, Purpose, Bits | int], NDArray[np.float64]]
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
+_DRAWS_UNIFORMS = {"rejection": "sampler_kernels.rejection.waves", "draw": "sampler_kernels.draw.reference"}
+"""The module in which each operation asks for its uniforms."""
+
+
 def in_uniforms(fault: Uniform, *operations: str) -> Plant:
     """The uniforms of these operations come from ``fault``."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         for operation in operations:
-            patch.setattr(import_module(f"sampler_kernels.{operation}.reference"), "uniform", fault)
+            patch.setattr(import_module(_DRAWS_UNIFORMS[operation]), "uniform", fault)
 
     return plant
 

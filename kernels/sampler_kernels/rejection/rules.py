@@ -43,7 +43,8 @@ def typical(wave: Wave) -> Bools:
     lossy = _lossy(wave)
     epsilon, delta = lossy.typical_epsilon.numpy()[wave.request], lossy.typical_delta.numpy()[wave.request]
     threshold = np.minimum(epsilon, delta * np.exp(-entropy(wave.rows, wave.row, wave.target)))
-    return np.greater(wave.p, threshold)
+    stands: Bools = wave.p > threshold
+    return stands
 
 
 def relaxed(wave: Wave) -> Bools:
@@ -58,7 +59,8 @@ def relaxed(wave: Wave) -> Bools:
     ranked = rank <= lossy.relaxed_top_n.numpy()[wave.request]
     near = below <= lossy.relaxed_margin.numpy()[wave.request]
     # An infinite margin and a top n beyond V let nothing stand that a mask or filter has dropped.
-    return np.logical_and(ranked & near, logit > -np.inf)
+    stands: Bools = ranked & near & (logit > -np.inf)
+    return stands
 
 
 RULES: Mapping[MethodCode, Callable[[Wave], Bools]] = {
