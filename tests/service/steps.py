@@ -253,7 +253,6 @@ MISTAKES = [
     ),
     Mistake("mask too narrow", _mask(2, 0), "SHAPE_MISMATCH", "token_bitmask"),
     Mistake("masks of nobody", _mask(3, 1), "SHAPE_MISMATCH", "token_bitmask"),
-    Mistake("mask", _mask(2, 1), "NOT_IMPLEMENTED", "token_bitmask", code="UNIMPLEMENTED"),
     Mistake("session id short", _set(session_id=b"short"), "ID_LENGTH_INVALID", "session_id"),
     Mistake("event id short", _set(wait_event_id=b"e"), "ID_LENGTH_INVALID", "wait_event_id"),
     Mistake("event without session", _set(wait_event_id=b"e" * 16), "FIELD_REQUIRED", "session_id"),
