@@ -54,4 +54,4 @@ class Engine:
                 seeds=[0, 0],
                 positions=[0, 0],
             )
-            self.run(CheckedStep(step, checked(step)))
+            self.run(CheckedStep(step, checked(step, self.backend)))

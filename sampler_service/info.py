@@ -52,7 +52,7 @@ _CORE_FEATURES: Final[dict[pb.Feature.ValueType, tuple[str, ...]]] = {
 
 def server_info(engine: Engine, limits: Limits) -> pb.GetServerInfoResponse:
     """The answer to GetServerInfo, the same for every caller of this process."""
-    missing = {*NOT_BUILT, *STEP_FIELDS_NOT_BUILT}
+    missing = {*NOT_BUILT.get(engine.backend, ()), *STEP_FIELDS_NOT_BUILT.get(engine.backend, {})}
     return pb.GetServerInfoResponse(
         version=__version__,
         backend=engine.backend,

@@ -28,7 +28,7 @@ class InProcess:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._decoder = StepDecoder(Limits())
+        self._decoder = StepDecoder(Limits(), engine.backend)
 
     def verify(self, step: Step) -> StepResult:
         """Verify one step.

@@ -47,7 +47,7 @@ class Servicer:
         self._limits = limits
         self._dispatcher = dispatcher
         self._lifecycle = lifecycle
-        self._decoder = StepDecoder(limits)
+        self._decoder = StepDecoder(limits, info.backend)
         self._streams = 0
 
     def handler(self) -> grpc.GenericRpcHandler:

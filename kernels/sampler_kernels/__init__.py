@@ -21,7 +21,7 @@ from sampler_kernels.checks import check
 from sampler_kernels.params import LogprobsMode, Method, SamplingParams
 from sampler_kernels.refusal import Reason, StepRefused
 from sampler_kernels.result import FinishReason, ModeLogprobs, Status, StepResult, Timings
-from sampler_kernels.step import DraftBlock, IdMap, Ragged, Step
+from sampler_kernels.step import DraftBlock, IdMap, Ragged, Step, TokenCounts
 from sampler_kernels.verify import verify
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "StepRefused",
     "StepResult",
     "Timings",
+    "TokenCounts",
     "check",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Backends: the five operations of a step, by name, loaded when first asked for."""
+"""Backends: the operations of a step, by name, loaded when first asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sampler_kernels.batch import Batch
-from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.outcome import Cut, Decision, TopLogits
 from sampler_kernels.rows import RowTable
 
 
@@ -37,10 +37,11 @@ class TopkLogprobsOperation(Protocol):
         target_stats: Any,  # noqa: ANN401
         emitted: Tensor,
         *,
+        raw: bool,
         top_n: int,
         ranks: bool,
         chosen_ids: Tensor | None,
-    ) -> TopLogprobs:
+    ) -> TopLogits:
         """Numbers of N rows for emitted tokens, [N] int32, and chosen ids, [N, c] int32."""
         ...
 
@@ -52,20 +53,24 @@ class Backend:
     Attributes:
         name: ``cpu`` or ``triton``.
         device: Where batches live.
-        stats: One pass over rows.
+        processors: (batch) -> its target rows with their edits.
+        stats: One pass over rows, which also cuts those that are filtered.
         rejection: (batch, target_stats, draft_stats) -> which draft tokens stand.
         draw: (batch, target_stats, draft_stats, decision) -> [B] int32 final tokens.
         flatten: (batch, decision, tokens) -> [N] int32 emitted tokens in row order.
         topk_logprobs: Numbers of the emitted tokens.
+        cut: (batch, decision, emitted) -> what stop ids and limits leave of them; asked where a request has either.
     """
 
     name: str
     device: torch.device
+    processors: Callable[[Batch], RowTable]
     stats: StatsOperation
     rejection: Callable[[Batch, Any, Any], Decision]
     draw: Callable[[Batch, Any, Any, Decision], Tensor]
     flatten: Callable[[Batch, Decision, Tensor], Tensor]
     topk_logprobs: TopkLogprobsOperation
+    cut: Callable[[Batch, Decision, Tensor], Cut]
 
     def synchronize(self) -> None:
         """Wait until everything launched so far has run."""
@@ -92,13 +97,16 @@ def backend(name: str = "auto") -> Backend:
 
 @cache
 def _cpu() -> Backend:
+    from sampler_kernels.cut.reference import cut  # noqa: PLC0415
     from sampler_kernels.draw.reference import draw  # noqa: PLC0415
     from sampler_kernels.flatten.reference import flatten  # noqa: PLC0415
+    from sampler_kernels.processors.reference import processors  # noqa: PLC0415
     from sampler_kernels.rejection.reference import rejection  # noqa: PLC0415
-    from sampler_kernels.stats.reference import LazyRowStats  # noqa: PLC0415
+    from sampler_kernels.stats.supplied import lazy_stats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.reference import topk_logprobs  # noqa: PLC0415
 
-    return Backend("cpu", torch.device("cpu"), LazyRowStats, rejection, draw, flatten, topk_logprobs)
+    cpu = torch.device("cpu")
+    return Backend("cpu", cpu, processors, lazy_stats, rejection, draw, flatten, topk_logprobs, cut)
 
 
 @cache
@@ -117,7 +125,17 @@ def _triton() -> Backend:
     from sampler_kernels.stats.kernel import stats  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
 
-    return Backend("triton", device, stats, rejection, draw, flatten, topk_logprobs)
+    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs, _not_built)
+
+
+def _unprocessed(batch: Batch) -> RowTable:
+    """The target rows as they are: ``checks`` lets nothing pass that this backend would have to edit."""
+    return batch.target
+
+
+def _not_built(*_: object) -> Cut:
+    """Never called: ``checks`` lets nothing pass to a backend that lacks what it needs."""
+    raise AssertionError("a step was to be cut on a backend that cannot")
 
 
 _LOADERS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "triton": _triton}

@@ -8,6 +8,7 @@ from typing import Final
 
 from torch import Tensor
 
+from sampler_kernels.processing import EditSources
 from sampler_kernels.rows import RowTable
 
 
@@ -29,12 +30,48 @@ the draft logits that came with it. Its request ends as INVALID_DRAFT_TOKEN; no 
 
 
 @dataclass(frozen=True, eq=False)
+class LossyColumns:
+    """What the methods that change the distribution are told. A request of another method has any value.
+
+    Attributes:
+        synthetic_rate: [D] float64, the rate at which each draft token stands.
+        typical_epsilon: [B] float64.
+        typical_delta: [B] float64.
+        relaxed_top_n: [B] int32.
+        relaxed_margin: [B] float64, may be inf.
+    """
+
+    synthetic_rate: Tensor
+    typical_epsilon: Tensor
+    typical_delta: Tensor
+    relaxed_top_n: Tensor
+    relaxed_margin: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CutColumns:
+    """Where emitted tokens are cut.
+
+    Attributes:
+        stop_ids: [S] int32, the stop ids of each parameter set, ascending and distinct within the set.
+        cu_stops: [P+1] int32, first entry of each set.
+        stop_set: [B] int32, the set of each request.
+        max_tokens: [B] int32, the most tokens that each request may emit; the largest int32 where there is no limit.
+    """
+
+    stop_ids: Tensor
+    cu_stops: Tensor
+    stop_set: Tensor
+    max_tokens: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """B requests, N target rows, D draft positions. All tensors lie on the device that runs the step.
 
     Attributes:
         vocab_size: V, columns of every target row.
-        target: The N target rows, request by request.
+        target: The N target rows, request by request, with what processes them.
         draft: The draft rows that may be read: those of requests with draft logits, whose method asks for q and
             whose draft is no point mass.
         draft_lengths: [B] int32, k_r.
@@ -49,6 +86,10 @@ class Batch:
         draft_temperature: [B] float64, never 0 where a draft row is read.
         seed: [B] int64, the bits of the unsigned 64-bit seed.
         position: [B] int64, the bits of the unsigned 64-bit position of row 0.
+        edit_sources: What ``processors`` makes the edits of the target rows from; None where nothing sparse is asked.
+        lossy: Of synthetic, typical and relaxed; None where no request uses one.
+        cuts: Stop ids and limits of length; None where no request has either.
+        wants_acceptance: [B] bool, requests whose acceptance probabilities are reported; None where there is none.
     """
 
     vocab_size: int
@@ -66,3 +107,7 @@ class Batch:
     draft_temperature: Tensor
     seed: Tensor
     position: Tensor
+    edit_sources: EditSources | None = None
+    lossy: LossyColumns | None = None
+    cuts: CutColumns | None = None
+    wants_acceptance: Tensor | None = None

@@ -53,6 +53,8 @@ class Decision:
         bad_row: [B] int32, -1 unless the status is INVALID_LOGITS.
         draw_kind: [B] int32, :class:`DrawKind`.
         scale: [B] float64, factor of p in the residual (1 but for block verification).
+        acceptance: [D] float64, min(1, p/q) of the draft tokens up to the first that did not stand, of the requests
+            that want it; NaN elsewhere. None where no request does.
     """
 
     num_accepted: Tensor
@@ -60,23 +62,44 @@ class Decision:
     bad_row: Tensor
     draw_kind: Tensor
     scale: Tensor
+    acceptance: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class TopLogprobs:
-    """Numbers of the emitted tokens, row by row of the target table; rows without a token hold garbage.
+class Cut:
+    """What stop ids and limits of length leave of the emitted tokens.
 
     Attributes:
-        values: [N] float32, of the emitted token.
+        emitted: [N] int32, emitted tokens in row order, -1 elsewhere.
+        kept: [B] int32, how many of them each request emits.
+        finish_reason: [B] int32, :class:`~sampler_kernels.result.FinishReason`.
+    """
+
+    emitted: Tensor
+    kept: Tensor
+    finish_reason: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TopLogits:
+    """What every logprobs mode of emitted tokens is made from, of one view of the rows: raw or processed.
+
+    Row by row of the target table; rows without a token hold garbage. A logprob is logit / T - log_sum_exp, T being 1
+    in the raw view.
+
+    Attributes:
+        logits: [N] float32, of the emitted token, before temperature; -inf where a mask or filter dropped it.
+        log_sum_exp: [N] float64, ln of the sum of exp(x / T).
         ranks: [N] int32, count of the row's entries >= the token's own.
         top_ids: [N, n] int32, n the largest wish of the batch, descending by value, ties by lowest id; -1 where the
             row has no further entry above -inf.
-        top_values: [N, n] float32.
-        chosen_values: [N, c] float32, of the ids listed by the request.
+        top_logits: [N, n] float32.
+        chosen_logits: [N, c] float32, of the ids listed by the request.
     """
 
-    values: Tensor
+    logits: Tensor
+    log_sum_exp: Tensor
     ranks: Tensor
     top_ids: Tensor
-    top_values: Tensor
-    chosen_values: Tensor
+    top_logits: Tensor
+    chosen_logits: Tensor

@@ -40,6 +40,16 @@ class LogprobsMode(str, enum.Enum):
     RAW_LOGITS = "raw_logits"
     PROCESSED_LOGITS = "processed_logits"
 
+    @property
+    def raw(self) -> bool:
+        """Whether it is a number of the client's row, not of the processed one."""
+        return self in (LogprobsMode.RAW_LOGPROBS, LogprobsMode.RAW_LOGITS)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether it is a logprob, not a logit."""
+        return self in (LogprobsMode.RAW_LOGPROBS, LogprobsMode.PROCESSED_LOGPROBS)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SamplingParams:

@@ -16,8 +16,11 @@ from sampler_kernels.batch import Batch
 from sampler_kernels.columns import upload
 from sampler_kernels.draft_rows import DraftRows, draft_rows, mark_invalid
 from sampler_kernels.host import HostColumns
+from sampler_kernels.method_plan import cut_columns, lossy_columns, method_columns
+from sampler_kernels.processing_plan import processing_plan
 from sampler_kernels.rows import RowPointers, RowTable
 from sampler_kernels.step import Step
+from sampler_kernels.supplied_plan import draft_sums, supplied_columns, target_sums
 from sampler_kernels.wishes import Resolved, Wishes, resolve
 
 GIVEN_SEED_BITS = 53
@@ -33,18 +36,24 @@ class Plan:
         target_temperature: [N] float64 on the device, of each target row.
         draft_temperature: [len(batch.draft)] float64 on the device, of each draft row that is read.
         chosen_ids: [N, c] int32 on the device, ids whose values are wanted, -1 for none; None where c is 0.
+        raw_rows: [N] bool on the device, rows of which raw numbers are wanted.
+        processed_rows: [N] bool on the device, rows of which processed numbers are wanted.
         wishes: What to report.
         cu_num_logits: [B+1] int64 on the host.
         seeds: [B] uint64 on the host, as used.
+        temperature: [B] float64 on the host, what processed logits are divided by: 1 at temperature 0.
     """
 
     batch: Batch
     target_temperature: Tensor
     draft_temperature: Tensor
     chosen_ids: Tensor | None
+    raw_rows: Tensor
+    processed_rows: Tensor
     wishes: Wishes
     cu_num_logits: NDArray[np.int64]
     seeds: NDArray[np.uint64]
+    temperature: NDArray[np.float64]
 
 
 def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
@@ -62,14 +71,20 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
     reads = np.array([one.reads_draft for one in sets])[host.params_index]
     draft = draft_rows(step.draft_blocks, host, reads, vocab_size, device)
     seeds = _seeds(host)
-    arrays = _columns(host, sets, draft, wishes, seeds) | _ids(step, draft)
+    processed = processing_plan(step, host)
+    arrays = _columns(host, sets, draft, wishes, seeds) | _ids(step, draft) | processed.columns
+    arrays |= method_columns(step.params, host) | supplied_columns(step, host, draft)
     if device.type != "cpu":
         arrays |= _pointers("target", target) | _pointers("draft", draft.table)
     columns = upload(arrays, device)
     batch = Batch(
         vocab_size=vocab_size,
-        target=_with_pointers("target", target, columns),
-        draft=_with_pointers("draft", draft.table, columns),
+        target=replace(
+            _with_pointers("target", target, columns),
+            processing=processed.processing(columns, device),
+            supplied=target_sums(step, columns, device),
+        ),
+        draft=replace(_with_pointers("draft", draft.table, columns), supplied=draft_sums(step, columns, device)),
         draft_lengths=columns["draft_lengths"],
         cu_num_logits=columns["cu_num_logits"],
         cu_drafts=columns["cu_drafts"],
@@ -82,15 +97,22 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
         draft_temperature=columns["draft_temperature"],
         seed=columns["seed"],
         position=columns["position"],
+        edit_sources=processed.sources(columns, device),
+        lossy=lossy_columns(columns),
+        cuts=cut_columns(columns),
+        wants_acceptance=columns.get("wants_acceptance"),
     )
     return Plan(
         batch=batch,
         target_temperature=columns["target_row_temperature"],
         draft_temperature=columns["draft_row_temperature"],
         chosen_ids=columns.get("chosen_ids"),
+        raw_rows=columns["raw_rows"],
+        processed_rows=columns["processed_rows"],
         wishes=wishes,
         cu_num_logits=host.cu_num_logits,
         seeds=seeds,
+        temperature=np.array([one.temperature or 1.0 for one in sets], np.float64)[host.params_index],
     )
 
 
@@ -129,7 +151,11 @@ def _columns(
         "position": host.positions.view(np.int64),
         "target_row_temperature": np.repeat(temperature, rows_of),
         "draft_row_temperature": draft_temperature[draft.request],
+        "raw_rows": np.repeat(wishes.view(raw=True), rows_of),
+        "processed_rows": np.repeat(wishes.view(raw=False), rows_of),
     }
+    if wishes.acceptance.any():
+        arrays["wants_acceptance"] = wishes.acceptance
     if wishes.chosen_ids.shape[1]:
         arrays["chosen_ids"] = np.repeat(wishes.chosen_ids, rows_of, axis=0)
     return arrays

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from sampler_kernels.processing import Processing
 
 LOGIT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that logits may come in."""
@@ -27,6 +29,21 @@ class RowPointers:
 
 
 @dataclass(frozen=True, eq=False)
+class SuppliedSums:
+    """Log-sum-exps that the caller has of R rows anyway.
+
+    Attributes:
+        log_sum_exp: [R] float64 on the device, ln of the sum of exp(x / T) of each row; anything where not given.
+        given: [R] bool on the device.
+        reported_ids: [R, c] int32 on the device, ids whose logits are reported of each row, -1 for none; None: c = 0.
+    """
+
+    log_sum_exp: Tensor
+    given: Tensor
+    reported_ids: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class RowTable:
     """R rows, each a row of one of the ``blocks``.
 
@@ -38,16 +55,32 @@ class RowTable:
         block: [R] int32, the block of each row.
         index: [R] int64, the row within its block.
         uploaded: The pointers, where ``plan`` has sent them to the device with the rest of the step.
+        processing: What happens to elements as they are loaded; None for the rows as the client gave them.
+        supplied: Log-sum-exps that came with the rows; None where no request brings any.
     """
 
     blocks: tuple[Tensor, ...]
     block: NDArray[np.int32]
     index: NDArray[np.int64]
     uploaded: RowPointers | None = None
+    processing: Processing | None = None
+    supplied: SuppliedSums | None = None
 
     def __len__(self) -> int:
         """R."""
         return len(self.block)
+
+    @property
+    def raw(self) -> RowTable:
+        """The rows as the client gave them."""
+        return self if self.processing is None else replace(self, processing=None)
+
+    @property
+    def unfiltered(self) -> RowTable:
+        """The rows after masks, biases and penalties, before filters."""
+        if self.processing is None or self.processing.filters is None:
+            return self
+        return replace(self, processing=self.processing.unfiltered)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.params import SamplingParams
@@ -72,6 +74,29 @@ class Ragged:
     cu: Sequence[int]
 
 
+@dataclass(frozen=True, eq=False)
+class TokenCounts:
+    """Distinct ids and how often each occurred, for requests whose history is kept as counts.
+
+    Enough for penalties; bad words of several ids need the ids in their order.
+
+    Attributes:
+        ids: Distinct ids of each request.
+        counts: [len(ids.values)] int32 or int64 on the CPU, each at least 1.
+    """
+
+    ids: Ragged
+    counts: Tensor
+
+    @cached_property
+    def totals(self) -> NDArray[np.int64]:
+        """[B] tokens that each request's counts add up to."""
+        cu = np.asarray(self.ids.cu, np.int64)
+        prefix = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts.numpy(), dtype=np.int64)])
+        totals: NDArray[np.int64] = np.diff(prefix[cu])
+        return totals
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
     """A batch of B >= 1 requests to verify together. N = sum of k_r + 1 over the requests.
@@ -92,11 +117,16 @@ class Step:
         positions: [B] absolute index in its sequence of the token that row 0 predicts; None: 0 for all.
         prompt_token_ids: Prompt ids of each request, for penalties and bad words.
         output_token_ids: Ids output so far, the last emitted one included.
-        num_output_tokens: [B] where it is not the length of ``output_token_ids``; -1 where it is.
+        output_token_counts: The same as counts, for requests that give no ``output_token_ids``. (A prompt needs none:
+            penalties only ask whether an id is in it, so that its distinct ids are as good as all.)
+        num_output_tokens: [B] where it is not the length of the output history; -1 where it is.
         token_bitmask: [rows, ceil(V / 32)] int32; bit i % 32 of word i / 32 allows id i.
         token_bitmask_index: [N] row of ``token_bitmask`` for each target row, -1 for none.
         target_logsumexp: [N] fp64 log-sum-exp of target row / temperature, where the caller has it.
+        has_target_logsumexp: [B] for which requests ``target_logsumexp`` holds; None: for all, if it is given.
         draft_logsumexp: [rows of draft logits, in request order] fp64, likewise.
+        has_draft_logsumexp: [B] for which requests ``draft_logsumexp`` holds; None: for all that have draft logits, if
+            it is given.
     """
 
     target_logits: Tensor
@@ -110,8 +140,11 @@ class Step:
     positions: Sequence[int] | None = None
     prompt_token_ids: Ragged | None = None
     output_token_ids: Ragged | None = None
+    output_token_counts: TokenCounts | None = None
     num_output_tokens: Sequence[int] | None = None
     token_bitmask: Tensor | None = None
     token_bitmask_index: Sequence[int] | None = None
     target_logsumexp: Tensor | None = None
+    has_target_logsumexp: Sequence[bool] | None = None
     draft_logsumexp: Tensor | None = None
+    has_draft_logsumexp: Sequence[bool] | None = None

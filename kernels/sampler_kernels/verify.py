@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -34,7 +35,7 @@ def verify(step: Step, *, backend: str = "auto") -> StepResult:
         StepRefused: The step breaks a rule, or asks for what is not built yet.
         BackendUnavailable: The backend cannot run here.
     """
-    return verify_checked(step, checked(step), backend=backend)
+    return verify_checked(step, checked(step, backend_of(backend).name), backend=backend)
 
 
 @torch.inference_mode()
@@ -43,7 +44,7 @@ def verify_checked(step: Step, host: HostColumns, *, backend: str = "auto") -> S
 
     Args:
         step: The batch.
-        host: What ``checks.checked`` returned for this very step.
+        host: What ``checks.checked`` returned for this very step and this backend.
         backend: As for :func:`verify`.
 
     Raises:
@@ -52,29 +53,34 @@ def verify_checked(step: Step, host: HostColumns, *, backend: str = "auto") -> S
     operations = backend_of(backend)
     started = perf_counter()
     planned = plan(step, host, operations.device)
-    batch, wishes = planned.batch, planned.wishes
-    wants_logprobs = bool(wishes.raw_logprobs.any())
+    wishes = planned.wishes
+    wants_raw, wants_processed = (bool(wishes.view(raw=raw).any()) for raw in (True, False))
     uploaded = perf_counter()
 
-    target_stats = operations.stats(batch.target, planned.target_temperature, raw=wants_logprobs)
+    batch = replace(planned.batch, target=operations.processors(planned.batch))
+    target_stats = operations.stats(batch.target, planned.target_temperature, raw=wants_raw)
     draft_stats = operations.stats(batch.draft, planned.draft_temperature, raw=False)
     decision = operations.rejection(batch, target_stats, draft_stats)
     tokens = operations.draw(batch, target_stats, draft_stats, decision)
     emitted = operations.flatten(batch, decision, tokens)
-    logprobs = None
-    if wants_logprobs:
-        logprobs = operations.topk_logprobs(
-            batch,
-            target_stats,
-            emitted,
-            top_n=min(int(wishes.top.max()), batch.vocab_size),
-            ranks=bool(wishes.ranks.any()),
-            chosen_ids=planned.chosen_ids,
-        )
+    cut = None
+    if batch.cuts is not None:
+        cut = operations.cut(batch, decision, emitted)
+        emitted = cut.emitted
+    report = partial(
+        operations.topk_logprobs,
+        batch,
+        target_stats,
+        top_n=min(int(wishes.top.max()), batch.vocab_size),
+        ranks=bool(wishes.ranks.any()),
+        chosen_ids=planned.chosen_ids,
+    )
+    raw = report(torch.where(planned.raw_rows, emitted, -1), raw=True) if wants_raw else None
+    processed = report(torch.where(planned.processed_rows, emitted, -1), raw=False) if wants_processed else None
     operations.synchronize()
     computed = perf_counter()
 
-    result = collect(planned, decision, emitted, logprobs)
+    result = collect(planned, decision, emitted, raw, processed, cut)
     timings = Timings(
         upload_us=(uploaded - started) * 1e6,
         device_us=(computed - uploaded) * 1e6,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -32,10 +32,11 @@ class Resolved:
         draft_temperature: The temperature where none was given.
         reads_draft: Whether draft logits are read: the method compares p with q, and q is no point mass.
         lossy: Whether the emitted tokens leave the target's distribution.
-        raw_logprobs: Whether raw logprobs are wanted.
+        modes: Which numbers are wanted of each emitted token.
         ranks: Whether their ranks are.
-        top: How many entries of the row beside each token; 0 without raw logprobs.
-        chosen_ids: Ids whose value is wanted beside each token; none without raw logprobs.
+        top: How many entries of the row beside each token; 0 without a mode.
+        chosen_ids: Ids whose value is wanted beside each token; none without a mode.
+        acceptance: Whether acceptance probabilities are wanted.
     """
 
     method: MethodCode
@@ -43,10 +44,11 @@ class Resolved:
     draft_temperature: float
     reads_draft: bool
     lossy: bool
-    raw_logprobs: bool
+    modes: frozenset[LogprobsMode]
     ranks: bool
     top: int
     chosen_ids: tuple[int, ...]
+    acceptance: bool
 
 
 _resolved: WeakKeyDictionary[SamplingParams, Resolved] = WeakKeyDictionary()
@@ -64,17 +66,18 @@ def _resolve(params: SamplingParams) -> Resolved:
     greedy = params.temperature == 0 and not params.method.lossy
     method = MethodCode.GREEDY if greedy else _CODES[params.method]
     draft_temperature = params.temperature if params.draft_temperature is None else params.draft_temperature
-    raw = LogprobsMode.RAW_LOGPROBS in params.logprobs_modes
+    modes = frozenset(LogprobsMode(mode) for mode in params.logprobs_modes)
     return Resolved(
         method=method,
         temperature=params.temperature,
         draft_temperature=draft_temperature,
         reads_draft=method in (MethodCode.STANDARD, MethodCode.BLOCK) and draft_temperature > 0,
         lossy=params.method.lossy,
-        raw_logprobs=raw,
-        ranks=raw and params.ranks,
-        top=params.top_logprobs if raw else 0,
-        chosen_ids=tuple(params.logprob_token_ids) if raw else (),
+        modes=modes,
+        ranks=bool(modes) and params.ranks,
+        top=params.top_logprobs if modes else 0,
+        chosen_ids=tuple(params.logprob_token_ids) if modes else (),
+        acceptance=params.acceptance_probabilities,
     )
 
 
@@ -84,17 +87,27 @@ class Wishes:
 
     Attributes:
         lossy: [B] bool.
-        raw_logprobs: [B] bool.
+        modes: [B] bool each, the modes that some request wants.
         ranks: [B] bool.
         top: [B] int64, entries beside each emitted token.
         chosen_ids: [B, c] int32, ids listed by each request, filled up with -1; c is the longest list.
+        acceptance: [B] bool.
     """
 
     lossy: NDArray[np.bool_]
-    raw_logprobs: NDArray[np.bool_]
+    modes: Mapping[LogprobsMode, NDArray[np.bool_]]
     ranks: NDArray[np.bool_]
     top: NDArray[np.int64]
     chosen_ids: NDArray[np.int32]
+    acceptance: NDArray[np.bool_]
+
+    def view(self, *, raw: bool) -> NDArray[np.bool_]:
+        """[B] bool, requests that want a mode of the raw rows, or one of the processed rows."""
+        users = np.zeros(len(self.lossy), np.bool_)
+        for mode, wanted in self.modes.items():
+            if mode.raw == raw:
+                users |= wanted
+        return users
 
     @staticmethod
     def of(sets: Sequence[Resolved], index: NDArray[np.int64]) -> Wishes:
@@ -102,10 +115,12 @@ class Wishes:
         chosen = np.full((len(sets), max(len(one.chosen_ids) for one in sets)), -1, np.int32)
         for row, one in zip(chosen, sets, strict=True):
             row[: len(one.chosen_ids)] = one.chosen_ids
+        modes = {mode: np.array([mode in one.modes for one in sets])[index] for mode in LogprobsMode}
         return Wishes(
             lossy=np.array([one.lossy for one in sets])[index],
-            raw_logprobs=np.array([one.raw_logprobs for one in sets])[index],
+            modes={mode: users for mode, users in modes.items() if users.any()},
             ranks=np.array([one.ranks for one in sets])[index],
             top=np.array([one.top for one in sets], np.int64)[index],
             chosen_ids=chosen[index],
+            acceptance=np.array([one.acceptance for one in sets])[index],
         )

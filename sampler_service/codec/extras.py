@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels import Step
@@ -78,7 +77,7 @@ def _bitmask(reading: Reading, message: pb.TokenBitmask, step: Step) -> dict[str
 
 def _logsumexp(
     reading: Reading, field: Literal["target_logsumexp", "draft_logsumexp"], counts: IntColumn, readable: BoolColumn
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """Supplied log-sum-exps: ``counts[r]`` entries for each request r whose rows are ``readable``."""
     message = reading.message
     flags = column(getattr(message, f"has_{field}"), f"has_{field}", reading.batch)
@@ -97,10 +96,7 @@ def _logsumexp(
         raise Refusal(CoreReason.PARAMETER_CONFLICT.value, what, f"has_{field}[{request}]", request)
     if tensor.in_region or not wanted.any():
         return {}
-    if (wanted != readable).any():
-        reading.miss("log-sum-exps for some of a step's requests are", field)
-        return {}
-    return {field: tensor.data}
+    return {field: tensor.data, f"has_{field}": wanted}
 
 
 def _has_logits(step: Step) -> BoolColumn:

@@ -27,10 +27,12 @@ class StepDecoder:
 
     Args:
         limits: What a step may hold.
+        backend: Who will run the steps, and may lack what others have.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, backend: str = "cpu") -> None:
         self._limits = limits
+        self._backend = backend
         self._params = ParamsDecoder(limits)
 
     def decode(self, message: pb.Step, tensors: TensorReader, kept: KeptState | None) -> CheckedStep:
@@ -46,11 +48,11 @@ class StepDecoder:
         """
         reading = Reading(message, tensors, kept, self._limits)
         step = base_of(reading, self._params)
-        columns = _checked(step, reading)
+        columns = _checked(step, reading, self._backend)
         extras = extras_of(reading, step)
         if extras:
             step = replace(step, **extras)
-            columns = _checked(step, reading)
+            columns = _checked(step, reading, self._backend)
         check_unbuilt(reading)
         if reading.not_built is not None or columns is None:
             raise reading.not_built or internal()
@@ -58,10 +60,10 @@ class StepDecoder:
         return CheckedStep(step, columns)
 
 
-def _checked(step: Step, reading: Reading) -> HostColumns | None:
+def _checked(step: Step, reading: Reading, backend: str) -> HostColumns | None:
     """The columns of a step that is right; None, with a note, for one that is right and not built."""
     try:
-        return checked(step)
+        return checked(step, backend)
     except StepRefused as refused:
         refusal = located(refused, reading.message)
         if refused.reason is not CoreReason.NOT_IMPLEMENTED:

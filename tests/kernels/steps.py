@@ -13,7 +13,7 @@ from torch import Tensor
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.draw.reference import draw
 from sampler_kernels.flatten.reference import flatten
-from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.outcome import Decision, TopLogits
 from sampler_kernels.rejection.reference import rejection
 from sampler_kernels.rows import RowTable
 from sampler_kernels.stats.reference import LazyRowStats
@@ -111,7 +111,7 @@ class Outcome:
     decision: Decision
     tokens: Tensor
     emitted: Tensor
-    logprobs: TopLogprobs
+    logprobs: TopLogits
     cu: list[int]
 
     def of(self, r: int) -> list[int]:
@@ -126,7 +126,7 @@ def run_batch(batch: Batch, *, top_n: int = 0, ranks: bool = True, chosen: Tenso
     decision = rejection(batch, target, draft)
     tokens = draw(batch, target, draft, decision)
     emitted = flatten(batch, decision, tokens)
-    logprobs = topk_logprobs(batch, target, emitted, top_n=top_n, ranks=ranks, chosen_ids=chosen)
+    logprobs = topk_logprobs(batch, target, emitted, raw=True, top_n=top_n, ranks=ranks, chosen_ids=chosen)
     return Outcome(decision, tokens, emitted, logprobs, batch.cu_num_logits.tolist())
 
 

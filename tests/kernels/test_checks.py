@@ -22,6 +22,7 @@ from sampler_kernels import (
     SamplingParams,
     Step,
     StepRefused,
+    TokenCounts,
     check,
 )
 
@@ -43,9 +44,9 @@ def make_step(**changes: object) -> Step:
     return Step(**(parts | changes))
 
 
-def refusal_of(step: Step) -> StepRefused:
+def refusal_of(step: Step, backend: str = "cpu") -> StepRefused:
     with pytest.raises(StepRefused) as caught:
-        check(step)
+        check(step, backend)
     return caught.value
 
 
@@ -116,7 +117,13 @@ BAD_PARAMETERS = [
         for token in (-1, V, 2**70)
     ),
     params(CONFLICT, "allowed_token_ids", "at most one", allowed_token_ids=[1], allowed_token_ids_by_row=[[1]]),
-    params(Reason.PARAMETER_REQUIRED, "synthetic_rates", "synthetic requires", method=Method.SYNTHETIC),
+    Case(
+        Reason.PARAMETER_REQUIRED,
+        "synthetic_rates",
+        {"params": [SamplingParams(), SamplingParams(method=Method.SYNTHETIC)], "params_index": [0, 1, 1]},
+        request=2,  # request 1 has no draft tokens, and needs none
+        says="synthetic requires",
+    ),
     params(Reason.PARAMETER_REQUIRED, "relaxed_top_n", "", method=Method.RELAXED, relaxed_margin=1.0),
     params(Reason.PARAMETER_REQUIRED, "relaxed_margin", "", method=Method.RELAXED, relaxed_top_n=1),
     Case(
@@ -260,8 +267,35 @@ UNSUITED_TO_LOGSUMEXPS = [
 ]
 MASK: dict[str, Any] = {"token_bitmask": torch.zeros(1, 1, dtype=torch.int32), "token_bitmask_index": [0] * 8}
 UNSUITED_TO_LOGSUMEXPS.append(
-    Case(CONFLICT, "token_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]})
+    Case(CONFLICT, "token_bitmask", LOGSUMEXPS | MASK | {"params": [SamplingParams(**SUITABLE)]}, request=0)
 )
+
+
+def counts(cu: list[int], each: list[int], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Counts of output ids 0, 1, ... as many as there are of them, laid out by ``cu``."""
+    found = TokenCounts(Ragged(torch.arange(cu[-1]), cu), torch.tensor(each, dtype=torch.int64))
+    return {"output_token_counts": found} | changes
+
+
+GIVEN = Ragged(torch.tensor([1, 2]), [0, 1, 1, 2])
+BAD_COUNTS = [
+    Case(Reason.SHAPE_MISMATCH, "output_token_ids", counts([0, 1, 2], [1, 1]), says="4"),
+    Case(
+        Reason.SHAPE_MISMATCH,
+        "output_token_ids.sparse_counts",
+        counts([0, 0, 1, 2], [1]),
+        says="one for each sparse id",
+    ),
+    Case(RANGE, "output_token_ids.sparse_counts", counts([0, 0, 1, 2], [1, 0]), says="at least 1"),
+    Case(CONFLICT, "output_token_ids", counts([0, 0, 1, 2], [1, 1], output_token_ids=GIVEN), request=2, says="both"),
+    Case(
+        CONFLICT,
+        "bad_words",
+        counts([0, 0, 1, 1], [1], params=[SamplingParams(bad_words=[[1], [2, 3]])]),
+        request=1,
+        says="order",
+    ),
+]
 
 NOT_BUILT = [
     *(
@@ -310,12 +344,14 @@ NOT_BUILT = [
     ),
 ]
 
-CASES = [*BAD_PARAMETERS, *BAD_STEPS, *BAD_IDS, *UNSUITED_TO_LOGSUMEXPS, *NOT_BUILT]
+CASES = [*BAD_PARAMETERS, *BAD_STEPS, *BAD_COUNTS, *BAD_IDS, *UNSUITED_TO_LOGSUMEXPS, *NOT_BUILT]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_refusal_says_what_and_where(case: Case) -> None:
-    refused = refusal_of(make_step(**case.changes))
+    # What one backend lacks another may have; rules hold on all.
+    backend = "triton" if case.reason is Reason.NOT_IMPLEMENTED else "cpu"
+    refused = refusal_of(make_step(**case.changes), backend)
     assert (refused.reason, refused.field) == (case.reason, case.field)
     assert (refused.request, refused.position) == (case.request, case.position)
     assert case.field in refused.message

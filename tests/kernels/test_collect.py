@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sampler_kernels import LogprobsMode, ModeLogprobs, SamplingParams, Status, Step, StepResult
 from sampler_kernels.checks import checked
 from sampler_kernels.collect import collect
-from sampler_kernels.outcome import Decision, TopLogprobs
+from sampler_kernels.outcome import Decision, TopLogits
 from sampler_kernels.plan import plan
 
 V = 8
@@ -32,7 +32,7 @@ def i32(values: list[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
-def top_logprobs() -> TopLogprobs:
+def top_logprobs() -> TopLogits:
     """Values -0.5, -1.5, ... by row; row i's top ids are i % 8 and the two ids after it."""
     values = -torch.arange(ROWS, dtype=torch.float32) - 0.5
     top_ids = (torch.arange(ROWS)[:, None] + torch.arange(3)).remainder(V).to(torch.int32)
@@ -41,10 +41,12 @@ def top_logprobs() -> TopLogprobs:
     top_values[1, 1] = -inf
     chosen = torch.stack([values - 10, values - 20], dim=1)
     chosen[1, 1] = -inf
-    return TopLogprobs(values, i32(list(range(1, ROWS + 1))), top_ids, top_values, chosen)
+    return TopLogits(
+        values, torch.zeros(ROWS, dtype=torch.float64), i32(list(range(1, ROWS + 1))), top_ids, top_values, chosen
+    )
 
 
-def result(raw: TopLogprobs | None, status: list[int] | None = None) -> StepResult:
+def result(raw: TopLogits | None, status: list[int] | None = None) -> StepResult:
     step = Step(
         target_logits=torch.zeros(ROWS, V),
         draft_token_ids=torch.zeros(6, dtype=torch.int64),
@@ -60,7 +62,7 @@ def result(raw: TopLogprobs | None, status: list[int] | None = None) -> StepResu
         draw_kind=i32([2, 0, 2, 2]),
         scale=torch.ones(4, dtype=torch.float64),
     )
-    return collect(plan(step, checked(step), torch.device("cpu")), decision, i32(EMITTED), raw)
+    return collect(plan(step, checked(step), torch.device("cpu")), decision, i32(EMITTED), raw, None)
 
 
 def raw_logprobs() -> ModeLogprobs:
@@ -131,5 +133,5 @@ def test_chosen_ids_are_each_requests_own_in_the_order_listed() -> None:
 def test_cumulative_does_not_depend_on_the_neighbours() -> None:
     raw = top_logprobs()
     plain = result(raw).logprobs[LogprobsMode.RAW_LOGPROBS].cumulative[3]
-    raw.values[:2] = torch.tensor([-1e30, -inf])
+    raw.logits[:2] = torch.tensor([-1e30, -inf])
     assert result(raw).logprobs[LogprobsMode.RAW_LOGPROBS].cumulative[3] == plain

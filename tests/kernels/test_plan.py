@@ -83,10 +83,10 @@ def test_columns_by_row() -> None:
     assert result.chosen_ids.tolist() == [[2, -1]] * 4 + [[-1, -1]] * 2 + [[5, 0]] * 5 + [[-1, -1]] * 2
 
 
-def test_wishes_without_raw_logprobs_are_none() -> None:
+def test_wishes_without_a_mode_are_none() -> None:
     wishes = planned(mixed_step()).wishes
     assert wishes.top.tolist() == [4, 4, 0, 0, 0, 0]
-    assert wishes.raw_logprobs.tolist() == [True, True, False, True, True, True]
+    assert wishes.modes[LogprobsMode.RAW_LOGPROBS].tolist() == [True, True, False, True, True, True]
     assert wishes.ranks.tolist() == [True, True, False, False, False, True]
 
 
@@ -116,9 +116,11 @@ def test_temperature_zero_is_greedy_for_lossless_methods(method: Method) -> None
     assert not resolved.reads_draft
 
 
-def test_raw_logprobs_are_the_only_mode_with_top_and_chosen_here() -> None:
+def test_top_and_chosen_are_of_whatever_mode() -> None:
     other = resolve(SamplingParams(logprobs_modes=[LogprobsMode.RAW_LOGITS], top_logprobs=3, logprob_token_ids=[1]))
-    assert (other.raw_logprobs, other.top, other.chosen_ids) == (False, 0, ())
+    assert (other.modes, other.top, other.chosen_ids) == (frozenset({LogprobsMode.RAW_LOGITS}), 3, (1,))
+    none = resolve(SamplingParams(logprobs_modes=[], top_logprobs=3, logprob_token_ids=[1]))
+    assert (none.modes, none.top, none.chosen_ids, none.ranks) == (frozenset[LogprobsMode](), 0, (), False)
 
 
 INVERSE = torch.tensor([1, -1, -1, 2, -1, 0], dtype=torch.int32)

@@ -69,8 +69,8 @@ def numbers(outcome: Outcome, r: int) -> list[object]:
     """Everything a client would see of one request, as bits."""
     span = slice(outcome.cu[r], outcome.cu[r + 1])
     row = (outcome.emitted[span] >= 0).nonzero().squeeze(1) + span.start
-    parts = [outcome.emitted, outcome.logprobs.values, outcome.logprobs.ranks]
-    parts += [outcome.logprobs.top_ids, outcome.logprobs.top_values]
+    parts = [outcome.emitted, outcome.logprobs.logits, outcome.logprobs.ranks]
+    parts += [outcome.logprobs.top_ids, outcome.logprobs.top_logits]
     return [part[row].numpy().tobytes() for part in parts]
 
 

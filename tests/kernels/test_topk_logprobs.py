@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sampler_kernels.outcome import TopLogprobs
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.topk_logprobs.reference import topk_logprobs
 from tests.kernels.steps import Request, lazy_stats, make_batch
 
 INF = float("inf")
 WIDTHS = [1, 3, 127, 128, 129, 4095, 4096, 4097, 8193, 151_936]
+
+
+@dataclass(eq=False)
+class Report:
+    """Raw logprobs, made of what the operation returns."""
+
+    values: Tensor
+    ranks: Tensor
+    top_ids: Tensor
+    top_values: Tensor
+    chosen_values: Tensor
 
 
 def report(
@@ -26,13 +37,16 @@ def report(
     temperature: float = 1.0,
     ranks: bool = True,
     chosen: Tensor | None = None,
-) -> TopLogprobs:
+) -> Report:
     """Of rows taken as the bonus rows of as many requests."""
     batch = make_batch([Request(rows[i : i + 1], temperature=temperature) for i in range(len(rows))])
     target, _ = lazy_stats(batch)
-    return topk_logprobs(
-        batch, target, torch.tensor(emitted, dtype=torch.int32), top_n=top_n, ranks=ranks, chosen_ids=chosen
+    got = topk_logprobs(
+        batch, target, torch.tensor(emitted, dtype=torch.int32), raw=True, top_n=top_n, ranks=ranks, chosen_ids=chosen
     )
+    lines = got.log_sum_exp[:, None]
+    values, top, chosen_values = got.logits - got.log_sum_exp, got.top_logits - lines, got.chosen_logits - lines
+    return Report(values, got.ranks, got.top_ids, top, chosen_values)
 
 
 def truth(row: Tensor) -> tuple[np.ndarray, np.ndarray]:

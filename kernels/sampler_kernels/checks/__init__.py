@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sampler_kernels.checks.extras import check_extras
 from sampler_kernels.checks.ids import check_draft_ids, check_map
@@ -22,22 +23,27 @@ from sampler_kernels.host import HostColumns
 from sampler_kernels.params import SamplingParams
 from sampler_kernels.refusal import StepRefused
 from sampler_kernels.step import Step
+from sampler_kernels.supplied_plan import has_draft_sums, has_target_sums
 
 __all__ = ["check", "checked"]
 
 
-def check(step: Step) -> None:
+def check(step: Step, backend: str = "cpu") -> None:
     """Refuse a step that breaks a rule or asks for what is not built yet; nothing is computed.
 
     Costs tens of microseconds for a batch whose parameter sets and maps were seen before.
 
+    Args:
+        step: Any step.
+        backend: ``cpu`` or ``triton``: who would run it. Rules are the same everywhere, what is built is not.
+
     Raises:
         StepRefused: With reason, request, field, value and what would have been legal.
     """
-    checked(step)
+    checked(step, backend)
 
 
-def checked(step: Step) -> HostColumns:
+def checked(step: Step, backend: str = "cpu") -> HostColumns:
     """:func:`check`, and the step's columns as they were read on the way.
 
     Raises:
@@ -52,21 +58,36 @@ def checked(step: Step) -> HostColumns:
         if block.id_map is not None:
             check_map(block.id_map, step.target_logits.shape[1])
     check_draft_ids(step, host)
-    if step.target_logsumexp is not None or step.draft_logsumexp is not None:
-        check_logsumexps_alone(step)
-        _check_each_params(step, host, check_allows_logsumexp)
-    check_step_supported(step)
-    _check_each_params(step, host, check_params_supported)
+    supplied = has_target_sums(step, host) | has_draft_sums(step, host)
+    if supplied.any():
+        check_logsumexps_alone(step, host, supplied)
+        _check_each_params(step, host, check_allows_logsumexp, supplied)
+    check_step_supported(step, backend)
+    _check_each_params(step, host, lambda params, vocab_size: check_params_supported(params, (vocab_size, backend)))
     return host
 
 
-def _check_each_params(step: Step, host: HostColumns, rule: Callable[[SamplingParams, int], None]) -> None:
-    """Apply a rule to every parameter set; a refusal names the first request that uses the set."""
+def _check_each_params(
+    step: Step,
+    host: HostColumns,
+    rule: Callable[[SamplingParams, int], None],
+    users: NDArray[np.bool_] | None = None,
+) -> None:
+    """Apply a rule to every parameter set; a refusal names the first request that uses the set.
+
+    Args:
+        step: The step.
+        host: Its columns.
+        rule: What a set and V have to pass.
+        users: [B] requests that the rule is about: sets that none of them uses pass. None: all, and all sets.
+    """
     vocab_size = step.target_logits.shape[1]
+    mine = host.params_index if users is None else np.where(users, host.params_index, -1)
     index = 0
     try:
-        for index, params in enumerate(step.params):  # noqa: B007 - the handler reads where the loop stopped
-            rule(params, vocab_size)
+        for index, params in enumerate(step.params):
+            if users is None or (mine == index).any():
+                rule(params, vocab_size)
     except StepRefused as refused:
-        users = np.flatnonzero(host.params_index == index)
-        raise of_request(refused, int(users[0]) if len(users) else None) from None
+        first = np.flatnonzero(mine == index)
+        raise of_request(refused, int(first[0]) if len(first) else None) from None

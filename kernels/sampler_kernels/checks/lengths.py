@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sampler_kernels.checks.refusing import refusal
 from sampler_kernels.host import HostColumns
-from sampler_kernels.params import SamplingParams
+from sampler_kernels.params import Method, SamplingParams
 from sampler_kernels.refusal import Reason
 
 
@@ -20,12 +20,18 @@ def check_lengths(params: SamplingParams, index: int, host: HostColumns) -> None
         host: Columns of the step.
 
     Raises:
-        StepRefused: PARAMETER_OUT_OF_RANGE, with the request.
+        StepRefused: PARAMETER_OUT_OF_RANGE or PARAMETER_REQUIRED, with the request.
     """
-    if params.synthetic_rates is None and params.allowed_token_ids_by_row is None:
+    needs_rates = params.method is Method.SYNTHETIC
+    if params.synthetic_rates is None and params.allowed_token_ids_by_row is None and not needs_rates:
         return
     users = np.flatnonzero(host.params_index == index)
     k = host.draft_lengths[users]
+    # Nothing is required for no draft tokens: on the wire an empty list and none are the same.
+    if params.synthetic_rates is None and needs_rates and (k > 0).any():
+        what = "method synthetic requires synthetic_rates, which is not given"
+        first = int(users[(k > 0).argmax()])
+        raise refusal(Reason.PARAMETER_REQUIRED, what, field="synthetic_rates", request=first)
     if params.synthetic_rates is not None:
         count = len(params.synthetic_rates)
         _refuse_first(k > count, users, k, "synthetic_rates", count, "at least as many as draft tokens")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sampler_kernels.checks.features import PROCESSING
 from sampler_kernels.checks.memory import passes_once
 from sampler_kernels.checks.refusing import outside, refusal
+from sampler_kernels.host import HostColumns
 from sampler_kernels.params import LogprobsMode, Method, SamplingParams
 from sampler_kernels.refusal import Reason
 from sampler_kernels.step import Step
@@ -15,15 +19,25 @@ _LEGAL = (
 )
 
 
-def check_logsumexps_alone(step: Step) -> None:
-    """Refuse a bitmask beside log-sum-exps: they are those of whole rows.
+def check_logsumexps_alone(step: Step, host: HostColumns, supplied: NDArray[np.bool_]) -> None:
+    """Refuse a bitmask on rows with log-sum-exps: they are those of whole rows.
+
+    Args:
+        step: The step.
+        host: Its columns.
+        supplied: [B] requests whose rows come with log-sum-exps.
 
     Raises:
         StepRefused: PARAMETER_CONFLICT.
     """
-    if step.token_bitmask is not None:
+    if step.token_bitmask_index is None:
+        return
+    of_request = np.repeat(np.arange(len(supplied)), host.draft_lengths + 1)
+    masked = supplied[of_request] & (np.asarray(step.token_bitmask_index) >= 0)
+    if masked.any():
         what = "token_bitmask is given beside supplied log-sum-exps, which are those of rows without a mask"
-        raise refusal(Reason.PARAMETER_CONFLICT, what, field="token_bitmask")
+        request = int(of_request[masked.argmax()])
+        raise refusal(Reason.PARAMETER_CONFLICT, what, field="token_bitmask", request=request)
 
 
 @passes_once

@@ -39,7 +39,6 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 )
 
 _REQUIRED: dict[Method, tuple[str, ...]] = {
-    Method.SYNTHETIC: ("synthetic_rates",),
     Method.RELAXED: ("relaxed_top_n", "relaxed_margin"),
 }
 

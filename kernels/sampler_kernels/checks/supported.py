@@ -9,59 +9,70 @@ from sampler_kernels.params import SamplingParams
 from sampler_kernels.refusal import Reason, StepRefused
 from sampler_kernels.step import Step
 
-NOT_BUILT = (
-    "method strict",
-    "method block",
-    "method synthetic",
-    "method typical",
-    "method relaxed",
-    "allowed_token_ids",
-    "allowed_token_ids_by_row",
-    "logit_bias",
-    "min_tokens",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "bad_words",
-    "min_p",
-    "top_k",
-    "top_p",
-    "stop_token_ids",
-    "max_tokens",
-    "logprobs_modes processed_logprobs",
-    "logprobs_modes raw_logits",
-    "logprobs_modes processed_logits",
-    "acceptance_probabilities",
-)
-"""Features of a parameter set, by their names in ``FEATURES``."""
-
-STEP_FIELDS_NOT_BUILT = {
-    "token_bitmask": "token_bitmask",
-    "target_logsumexp": "target_logsumexp",
-    "draft_logsumexp": "draft_logsumexp",
+NOT_BUILT: dict[str, tuple[str, ...]] = {
+    "cpu": (),
+    "triton": (
+        "method strict",
+        "method block",
+        "method synthetic",
+        "method typical",
+        "method relaxed",
+        "stop_token_ids",
+        "max_tokens",
+        "acceptance_probabilities",
+        "allowed_token_ids",
+        "allowed_token_ids_by_row",
+        "logit_bias",
+        "min_tokens",
+        "repetition_penalty",
+        "frequency_penalty",
+        "presence_penalty",
+        "bad_words",
+        "min_p",
+        "top_k",
+        "top_p",
+        "logprobs_modes processed_logprobs",
+        "logprobs_modes raw_logits",
+        "logprobs_modes processed_logits",
+    ),
 }
-"""Attributes of a step that must be None, with their names on the wire."""
+"""Features of a parameter set, by their names in ``FEATURES``, that a backend lacks; any other backend lacks none."""
+
+STEP_FIELDS_NOT_BUILT: dict[str, dict[str, str]] = {
+    "cpu": {},
+    "triton": {
+        "token_bitmask": "token_bitmask",
+        "target_logsumexp": "target_logsumexp",
+        "draft_logsumexp": "draft_logsumexp",
+    },
+}
+"""Attributes of a step that must be None on a backend, with their names on the wire."""
 
 
 @passes_once
-def check_params_supported(params: SamplingParams, vocab_size: int) -> None:
+def check_params_supported(params: SamplingParams, where: tuple[int, str]) -> None:
     """Refuse a parameter set that asks for a feature not built yet.
+
+    Args:
+        params: The set.
+        where: V, and the name of the backend.
 
     Raises:
         StepRefused: NOT_IMPLEMENTED, with the field and no request.
     """
-    for name in NOT_BUILT:
+    vocab_size, backend = where
+    for name in NOT_BUILT.get(backend, ()):
         if FEATURES[name].in_use(params, vocab_size):
             raise _not_built(name, FEATURES[name].field)
 
 
-def check_step_supported(step: Step) -> None:
-    """Refuse a step that brings something not built yet.
+def check_step_supported(step: Step, backend: str) -> None:
+    """Refuse a step that brings something not built yet on a backend.
 
     Raises:
         StepRefused: NOT_IMPLEMENTED, with the field.
     """
-    for attribute, field in STEP_FIELDS_NOT_BUILT.items():
+    for attribute, field in STEP_FIELDS_NOT_BUILT.get(backend, {}).items():
         if getattr(step, attribute) is not None:
             raise _not_built(field, field)
 

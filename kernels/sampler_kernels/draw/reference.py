@@ -211,20 +211,20 @@ def draw(
         r = residual[beside_row]
         if len(r):
             law: Target = DraftResidual(batch, rows, draft_rows, row[r], place[r], decision.scale.numpy()[r])
-            tokens[r] = _sample(law, u[r], batch.vocab_size)
+            tokens[r] = sample(law, u[r], batch.vocab_size)
         r = residual[~beside_row]
         if len(r):
             rejected = batch.draft_token_ids.numpy()[place[r]].astype(np.int64)
             law = PointResidual(rows, row[r], rejected, batch.vocab_size)
-            tokens[r] = _sample(law, u[r], batch.vocab_size)
+            tokens[r] = sample(law, u[r], batch.vocab_size)
         # Last, so that residuals whose mass was 0 by rounding are drawn from p with the rest.
         r = random[tokens[random] < 0]
         if len(r):
-            tokens[r] = _sample(Target(rows, row[r]), u[r], batch.vocab_size)
+            tokens[r] = sample(Target(rows, row[r]), u[r], batch.vocab_size)
     return torch.from_numpy(tokens)
 
 
-def _sample(law: Target, u: Floats, vocab_size: int) -> NDArray[np.int32]:
+def sample(law: Target, u: Floats, vocab_size: int) -> NDArray[np.int32]:
     """[n]: the smallest id whose inclusive prefix mass exceeds u times the total; -1 where there is no mass."""
     by_tile = law.tile_masses()
     total = by_tile.cumsum(1)[:, -1]

@@ -21,12 +21,17 @@ from sampler_kernels.elements import (
     inverse_temperature,
     load,
     load_at,
+    load_groups,
+    mass_,
     rows_at_once,
 )
+from sampler_kernels.filters.reference import Unfiltered, cut
 from sampler_kernels.layout import GROUP, TILE, num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
+from sampler_kernels.processing import RowFilters
 from sampler_kernels.rows import RowTable
 from sampler_kernels.threads import one_thread
+from sampler_kernels.views import edited, prepare
 
 _EMPTY_TILE = -80.0
 """A tile whose largest element lies this far below the row's, in units of the temperature, counts as empty. e^-80 is
@@ -35,6 +40,10 @@ relative to the row's maximum: a tile with mass has a token with mass."""
 
 _RAW = float(inverse_temperature(np.ones(1))[0])
 """What temperature 1 multiplies by."""
+
+
+_FEW_GROUPS = 8
+"""A filtered row is summed group by group where at most one group in so many has anything left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +78,15 @@ class LazyRowStats:
     width alone fixes.
 
     Args:
-        rows: R rows.
+        rows: R rows, processed or not. Sums are of what masks and filters leave; maxima are of what masks leave, and
+            bounds of what filters leave.
         temperature: [R] float64; 0 counts as 1.
-        raw: Whether sums at temperature 1 are wanted too. They come out of the same pass, since a row that is asked
-            for will be emitted from, and its logprobs then need them.
+        raw: Whether sums of the client's rows at temperature 1 are wanted too. They come out of the same pass, since a
+            row that is asked for will be emitted from, and its logprobs then need them.
     """
+
+    supplied = False
+    """Whether some rows are not read, their log-sum-exp being known."""
 
     def __init__(self, rows: RowTable, temperature: Tensor, *, raw: bool) -> None:
         self.rows = rows
@@ -85,6 +98,11 @@ class LazyRowStats:
         width = max(1, rows.max_width)  # a table without rows still has a shape
         self._has_raw = raw
         self._known = np.zeros(count, np.bool_)
+        self._before_filters = rows.unfiltered
+        self._edited = edited(rows.processing, count)
+        self._filters = None if rows.processing is None else rows.processing.filters
+        self._raw_rows: LazyRowStats | None = None
+        self._edits_of: LazyRowStats | None = None
         self._tile_max = np.empty((count, num_tiles(width)), np.float32)
         self._tile_sum = np.empty((count, num_tiles(width)), np.float32)
         self._raw_sum = np.empty((count if raw else 0, num_tiles(width)), np.float32)
@@ -125,16 +143,42 @@ class LazyRowStats:
         self._compute(which)
         return combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
 
+    def raw_rows(self) -> LazyRowStats:
+        """Statistics of the rows as the client gave them: to be asked for :meth:`raw_totals` and maxima.
+
+        Where nothing is masked or edited these are the same; else only rows that are will be read again.
+        """
+        if not self._edited.any():
+            return self
+        if self._raw_rows is None:
+            self._raw_rows = type(self)(self.rows.raw, torch.ones(len(self.rows), dtype=torch.float64), raw=True)
+            self._raw_rows._edits_of = self  # noqa: SLF001  (of the same class)
+        return self._raw_rows
+
     def raw_totals(self, which: Ints) -> RowTotals:
-        """Of some rows, at temperature 1."""
+        """Of some rows, as the client gave them, at temperature 1; for rows that are edited see :meth:`raw_rows`."""
         assert self._has_raw, "sums at temperature 1 were not asked for"
         self._compute(which)
         return combine(self._tile_max[which], self._raw_sum[which], np.ones(len(which)))
+
+    def log_sum_exp(self, which: Ints, *, raw: bool) -> Floats:
+        """[n]: ln of the sum of exp(x / T) of some rows, or of exp(x) of the rows as the client gave them."""
+        totals = self.raw_rows().raw_totals(which) if raw else self.totals(which)
+        temperature = 1.0 if raw else self.temperature[which]
+        return totals.maximum.astype(np.float64) / temperature + np.log(totals.total)
 
     def group_max(self, which: Ints) -> NDArray[np.float32]:
         """[n, groups] of some rows."""
         self._compute(which)
         return self._group_max[which]
+
+    def unreadable(self, which: Ints, columns: Ints) -> NDArray[np.bool_]:  # noqa: ARG002 - see SuppliedRowStats
+        """[n], whether single columns are gathered from rows that are not read, and are bad. Here all rows are read."""
+        return np.zeros(len(which), np.bool_)
+
+    def contradicts(self, which: Ints) -> NDArray[np.bool_]:
+        """[n], whether rows are not what the caller said of them, who here has said nothing."""
+        return np.zeros(len(which), np.bool_)
 
     def argmax(self, which: Ints) -> Ints:
         """[n]: lowest id that reaches the maximum of its row; meaningless for a bad row."""
@@ -148,15 +192,20 @@ class LazyRowStats:
         known = self._known[which]
         if known.all():
             return
-        for span, part in self._spans(which[~known]):
+        which = which[~known]
+        self._known[which] = True
+        if self._edits_of is not None:
+            which = self._take_over(self._edits_of, which)
+        prepare(self.rows.processing, which)
+        for span, part in self._spans(which):
             buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
             for row in chunks(part, span.padded):
-                tile = span.load(self.rows, row, buffer)
+                tile = span.load(self._before_filters, row, buffer)
                 group_max = tile.view(len(row), span.tiles, -1, span.group).amax(-1)
                 tile_max = group_max.amax(-1)
                 below_(tile, tile_max[:, :, None])
                 tile_is_raw = bool(self._is_raw[row].all())
-                if self._has_raw and not tile_is_raw:
+                if self._has_raw and not tile_is_raw and not self._edited[row].all():
                     _put(self._raw_sum, row, _raw_sum(tile), 0.0)
                 tile_sum = exp2_(tile.mul_(torch.from_numpy(self._inverse[row])[:, None, None])).sum(-1).numpy()
                 _put(self._tile_sum, row, tile_sum, 0.0)
@@ -167,7 +216,60 @@ class LazyRowStats:
                 _put(self._tile_max, row, known_max, -math.inf)
                 groups = group_max.view(len(row), -1)[:, : num_groups(span.width)]
                 _put(self._group_max, row, groups.numpy(), -math.inf)
-        self._known[which] = True
+        if self._filters is not None:
+            self._filter(self._filters, which[self._filters.active.numpy()[which]])
+
+    def _take_over(self, other: LazyRowStats, which: Ints) -> Ints:
+        """Takes what the statistics of the processed rows say of those that are not edited, and returns the others."""
+        same = which[~other._edited[which]]
+        other._compute(same)
+        self._tile_max[same], self._group_max[same] = other._tile_max[same], other._group_max[same]
+        self._tile_sum[same] = self._raw_sum[same] = other._raw_sum[same]
+        return which[other._edited[which]]
+
+    def _filter(self, filters: RowFilters, which: Ints) -> None:
+        """Cuts rows whose statistics are there, and sums again what is left of them."""
+        totals = combine(self._tile_max[which], self._tile_sum[which], self.temperature[which])
+        good = (~totals.bad).nonzero()[0]
+        which, totals = which[good], totals.at(good)
+        if not len(which):
+            return
+        group_max = self._group_max[which]
+        temperature = self.temperature[which]
+        cut(filters, Unfiltered(self._before_filters, which, totals.maximum, totals.total, group_max, temperature))
+        reached = group_max >= filters.cut_value.numpy()[which, None]
+        few = reached.sum(1) * _FEW_GROUPS <= reached.shape[1]
+        self._sum_groups(which[few], reached[few])
+        self._sum_tiles(which[~few])
+
+    def _sum_groups(self, which: Ints, reached: NDArray[np.bool_]) -> None:
+        """Sums rows again, [n], of which something is left in the groups ``reached``, [n, groups], alone."""
+        sums = np.zeros((len(which), self._tile_sum.shape[1]))
+        line, group = reached.nonzero()
+        tile = group * GROUP // TILE
+        for at in chunks(np.arange(len(line)), GROUP):
+            row = which[line[at]]
+            logits = load_groups(self.rows, row, group[at])
+            mass = mass_(
+                logits,
+                torch.from_numpy(self._tile_max[row, tile[at]])[:, None],
+                torch.from_numpy(self._inverse[row])[:, None],
+            )
+            np.add.at(sums, (line[at], tile[at]), mass.numpy().sum(1))
+        self._tile_sum[which] = sums
+
+    def _sum_tiles(self, which: Ints) -> None:
+        """Sums rows again, reading them whole."""
+        for span, part in self._spans(which):
+            buffer = torch.empty((min(len(part), rows_at_once(span.padded)), span.padded))
+            for row in chunks(part, span.padded):
+                tile = span.load(self.rows, row, buffer)
+                mass_(
+                    tile,
+                    torch.from_numpy(self._tile_max[row, : span.tiles])[:, :, None],
+                    torch.from_numpy(self._inverse[row])[:, None, None],
+                )
+                _put(self._tile_sum, row, tile.sum(-1).numpy(), 0.0)
 
     def _spans(self, which: Ints) -> list[tuple[_Span, Ints]]:
         """``which`` split by row width, each with the way rows of this width are cut up."""
@@ -192,9 +294,8 @@ class LazyRowStats:
         out = np.empty(group.shape, np.int64)
         width = min(GROUP, self.rows.max_width)
         for at in chunks(np.arange(len(which)), group.shape[1] * width):
-            ids = group[at, :, None] * GROUP + np.arange(width)
-            members = load_at(self.rows, which[at], ids.reshape(len(at), -1)).numpy().reshape(ids.shape)
-            out[at] = group[at] * GROUP + (members == members.max(2, keepdims=True)).argmax(2)
+            logits = load_groups(self.rows, which[at], group[at]).numpy()
+            out[at] = group[at] * GROUP + (logits == logits.max(2, keepdims=True)).argmax(2)
         return out
 
 
@@ -286,5 +387,6 @@ def probability(rows: LazyRowStats, which: Ints, ids: Ints, totals: RowTotals) -
         totals: Of those rows.
     """
     logit = load_at(rows.rows, which, ids).double().numpy()
-    with np.errstate(invalid="ignore"):  # a bad row gives NaN, which no comparison passes
+    # A bad row gives NaN, which no comparison passes; a wrong log-sum-exp may give inf.
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.exp((logit - totals.maximum) / rows.temperature[which]) / totals.total

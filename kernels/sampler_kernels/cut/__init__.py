@@ -1,0 +1,1 @@
+"""Stop ids and limits of length: where emitted tokens are cut."""

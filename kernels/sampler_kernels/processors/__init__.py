@@ -1,0 +1,1 @@
+"""Edits: what sparse processing makes of the elements that it touches."""
