@@ -37,7 +37,7 @@ from sampler_kernels.batch import Batch
 from sampler_kernels.draw import kernel as draw_kernel
 from sampler_kernels.draw import reference as draw_reference
 from sampler_kernels.flatten import reference as flatten_reference
-from sampler_kernels.outcome import Decision, DrawKind, RowStats, TopLogprobs
+from sampler_kernels.outcome import Decision, DrawKind, RowStats, TopLogits
 from sampler_kernels.rejection import kernel as rejection_kernel
 from sampler_kernels.rejection import reference as rejection_reference
 from sampler_kernels.stats import kernel as stats_kernel
@@ -73,13 +73,15 @@ class Prepared:
         _, emitted = draw_kernel.draw_and_flatten(self.batch, target, draft, decision)
         return target, draft, decision, emitted
 
-    def everything(self) -> TopLogprobs:
+    def everything(self) -> TopLogits:
         """The same with top logprobs and ranks of every emitted token."""
         target, _, _, emitted = self.verify(raw=True)
         return self.topk(target, emitted)
 
-    def topk(self, target: RowStats, emitted: Tensor) -> TopLogprobs:
-        return topk_kernel.topk_logprobs(self.batch, target, emitted, top_n=TOP_N, ranks=True, chosen_ids=None)
+    def topk(self, target: RowStats, emitted: Tensor) -> TopLogits:
+        return topk_kernel.topk_logprobs(
+            self.batch, target, emitted, raw=True, top_n=TOP_N, ranks=True, chosen_ids=None
+        )
 
 
 @dataclass(eq=False)
@@ -155,7 +157,7 @@ def check(report: Report, shape: Shape, kind: str, noise: float, device: torch.d
     differ = int((tokens.cpu() != true_tokens).sum())
     assert torch.equal(emitted.cpu(), flatten_reference.flatten(batch, host(decision), tokens.cpu()))
     for n, ranks in ((TOP_N, True), (256, False)):
-        wish: dict[str, Any] = {"top_n": n, "ranks": ranks, "chosen_ids": None}
+        wish: dict[str, Any] = {"raw": True, "top_n": n, "ranks": ranks, "chosen_ids": None}
         truth = topk_reference.topk_logprobs(batch, host(target), emitted.cpu(), **wish)
         same(topk_kernel.topk_logprobs(one.batch, target, emitted, **wish), truth, emitted.cpu() >= 0)
     said = (
@@ -166,10 +168,13 @@ def check(report: Report, shape: Shape, kind: str, noise: float, device: torch.d
     print(said, flush=True)
 
 
-def same(mine: Decision | TopLogprobs, truth: Decision | TopLogprobs, told: Tensor | None = None) -> None:
+def same(mine: Decision | TopLogits, truth: Decision | TopLogits, told: Tensor | None = None) -> None:
     """Integers equal, logprobs as near as sums of float32 let them be; only the rows that are ``told``."""
     for f in fields(mine):
-        numbers, expected = getattr(mine, f.name).cpu(), getattr(truth, f.name)
+        numbers, expected = getattr(mine, f.name), getattr(truth, f.name)
+        if expected is None:
+            continue
+        numbers = numbers.cpu()
         if told is not None:
             numbers, expected = numbers[told], expected[told]
         torch.testing.assert_close(numbers, expected, rtol=0, atol=2e-6, equal_nan=True, msg=named(f.name))
@@ -214,9 +219,11 @@ def operations(steps: Sequence[Prepared]) -> dict[str, list[Run]]:
         "draw": [part(draw_kernel.draw_and_flatten, one.batch, t, d, c) for one, t, d, c, _ in done],
         "topk": [part(one.topk, t, e) for one, t, _, _, e in done],
         "topk, no ranks": [
-            part(topk, one.batch, t, e, top_n=TOP_N, ranks=False, chosen_ids=None) for one, t, _, _, e in done
+            part(topk, one.batch, t, e, raw=True, top_n=TOP_N, ranks=False, chosen_ids=None) for one, t, _, _, e in done
         ],
-        "ranks alone": [part(topk, one.batch, t, e, top_n=0, ranks=True, chosen_ids=None) for one, t, _, _, e in done],
+        "ranks alone": [
+            part(topk, one.batch, t, e, raw=True, top_n=0, ranks=True, chosen_ids=None) for one, t, _, _, e in done
+        ],
     }
 
 

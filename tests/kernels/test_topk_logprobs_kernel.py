@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from sampler_kernels.outcome import RowStats, TopLogprobs
+from sampler_kernels.outcome import RowStats, TopLogits
 from sampler_kernels.stats.kernel import stats
 from sampler_kernels.topk_logprobs import kernel, reference
 from tests.kernels.kernel_cases import DEVICE, DTYPES, VOCABULARIES, on_device, temperatures
@@ -24,10 +25,11 @@ def check(target: torch.Tensor, emitted: torch.Tensor, top_n: int, *, ranks: boo
     of_rows = stats(here.target, temperatures(batch)[0].to(DEVICE), raw=True)
     on_host = RowStats(**{f.name: getattr(of_rows, f.name).cpu() for f in fields(of_rows)})
     ids = torch.randint(-1, target.shape[1], (len(target), chosen), generator=torch.Generator().manual_seed(0)).int()
-    truth = reference.topk_logprobs(batch, on_host, emitted, top_n=top_n, ranks=ranks, chosen_ids=ids)
-    mine = kernel.topk_logprobs(here, of_rows, emitted.to(DEVICE), top_n=top_n, ranks=ranks, chosen_ids=ids.to(DEVICE))
+    truth = reference.topk_logprobs(batch, on_host, emitted, raw=True, top_n=top_n, ranks=ranks, chosen_ids=ids)
+    wish: dict[str, Any] = {"raw": True, "top_n": top_n, "ranks": ranks}
+    mine = kernel.topk_logprobs(here, of_rows, emitted.to(DEVICE), chosen_ids=ids.to(DEVICE), **wish)
     told = emitted >= 0  # the other rows hold garbage
-    for f in fields(TopLogprobs):
+    for f in fields(TopLogits):
         numbers, expected = getattr(mine, f.name).cpu()[told], getattr(truth, f.name)[told]
         # Both take the difference in fp64 from sums that differ in the last digits of a float32.
         torch.testing.assert_close(numbers, expected, rtol=0, atol=2e-6, equal_nan=True, msg=f.name)

@@ -32,7 +32,8 @@ def entropy(rows: LazyRowStats, which: Ints, totals: RowTotals) -> Floats:
     width = rows.rows.max_width
     tiles = num_tiles(width)
     sums = np.empty((len(which), tiles))
-    maximum, inverse = torch.from_numpy(totals.maximum)[:, None], inverse_temperature(rows.temperature[which])[:, None]
+    maximum = torch.from_numpy(totals.maximum)[:, None]
+    inverse = torch.from_numpy(inverse_temperature(rows.temperature[which]))[:, None]
     for at in chunks(np.arange(len(which)), width):
         for first in range(0, tiles, _SPAN_TILES):
             last = min(first + _SPAN_TILES, tiles)

@@ -1,4 +1,4 @@
-"""Logprobs of emitted tokens, without a sort of the row: the maxima of groups say where its largest entries are."""
+"""What logprobs are made from, without a sort of the row: the maxima of groups say where its largest entries are."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, p
 from sampler_kernels.device.elements import GROUP, GROUPS, load_at, load_tile, pointer_to
 from sampler_kernels.device.order import order_key, place_of_key, value_of_key
 from sampler_kernels.device.sums import join_tiles, pair_sum_rows
-from sampler_kernels.outcome import RowStats, TopLogprobs
+from sampler_kernels.outcome import RowStats, TopLogits
 
 _WARPS = 4
 _MAX_REGISTERS = 128
@@ -137,20 +137,13 @@ def _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES: tl.constexpr
 
 
 @triton.jit
-def _logprob(logit, log_sum_exp):
-    """float32 logprobs of float32 logits; the difference is taken in float64."""
-    return (logit.to(tl.float64) - log_sum_exp).to(tl.float32)
-
-
-@triton.jit
 def _store_largest(
     address,
     row,
-    log_sum_exp,
     group_max_ptr,
     slots_ptr,
     top_ids_ptr,
-    top_values_ptr,
+    top_logits_ptr,
     vocab_size,
     groups,
     top_n,
@@ -170,21 +163,18 @@ def _store_largest(
     entry = tl.arange(0, TOP)
     place = row.to(tl.int64) * top_n + entry
     tl.store(top_ids_ptr + place, ids, mask=entry < top_n)
-    tl.store(top_values_ptr + place, tl.where(ids >= 0, _logprob(x, log_sum_exp), float("nan")), mask=entry < top_n)
+    tl.store(top_logits_ptr + place, tl.where(ids >= 0, x, float("nan")), mask=entry < top_n)
 
 
 @triton.jit
-def _store_chosen(
-    address, row, log_sum_exp, chosen_ids_ptr, chosen_values_ptr, vocab_size, chosen, DTYPE: tl.constexpr
-):
-    """Looks up and stores the values of a row's chosen ids; NaN where the id is -1."""
+def _store_chosen(address, row, chosen_ids_ptr, chosen_logits_ptr, vocab_size, chosen, DTYPE: tl.constexpr):
+    """Looks up and stores the logits of a row's chosen ids; NaN where the id is -1."""
     for start in range(0, chosen, _CHOSEN):
         entry = start + tl.arange(0, _CHOSEN)
         place = row.to(tl.int64) * chosen + entry
         ids = tl.load(chosen_ids_ptr + place, mask=entry < chosen, other=-1)
         x = load_at(address, ids, (ids >= 0) & (ids < vocab_size), DTYPE)
-        value = tl.where(ids >= 0, _logprob(x, log_sum_exp), float("nan"))
-        tl.store(chosen_values_ptr + place, value, mask=entry < chosen)
+        tl.store(chosen_logits_ptr + place, tl.where(ids >= 0, x, float("nan")), mask=entry < chosen)
 
 
 @triton.jit
@@ -206,11 +196,12 @@ def _topk_logprobs_kernel(
     group_max_ptr,
     chosen_ids_ptr,
     slots_ptr,
-    values_ptr,
+    logits_ptr,
+    log_sum_exp_ptr,
     ranks_ptr,
     top_ids_ptr,
-    top_values_ptr,
-    chosen_values_ptr,
+    top_logits_ptr,
+    chosen_logits_ptr,
     vocab_size,
     tiles,
     groups,
@@ -226,13 +217,15 @@ def _topk_logprobs_kernel(
 ):
     """One part of what is reported beside one row's token.
 
-    Part 0 is its value, the largest entries and the chosen ids, each further part its rank within some tiles.
+    Part 0 is its logit, the log-sum-exp, the largest entries and the chosen ids, each further part its rank within
+    some tiles.
 
     In: emitted_ptr [N] int32, -1 for none; address_ptr [N] int64; tile_max_ptr, tile_raw_sum_ptr [N, tiles] float32;
     group_max_ptr [N, groups] float32; chosen_ids_ptr [N, chosen] int32, -1 for none.
     Scratch: slots_ptr [N, SLOTS] int32 beside 16-bit elements, else int64.
-    Out: values_ptr [N] float32; ranks_ptr [N] int32, zero before, added to; top_ids_ptr [N, top_n] int32,
-    top_values_ptr [N, top_n] float32; chosen_values_ptr [N, chosen] float32. Rows without a token are left as they are.
+    Out: logits_ptr [N] float32; log_sum_exp_ptr [N] float64; ranks_ptr [N] int32, zero before, added to; top_ids_ptr
+    [N, top_n] int32, top_logits_ptr [N, top_n] float32; chosen_logits_ptr [N, chosen] float32. Rows without a token are
+    left as they are.
 
     The grid is one axis over (row, part). A rank may need the whole row, where a row is flat, so it is cut into parts
     that run beside one another; counts are integers and add up to the same whatever the cut. The largest entries need
@@ -246,17 +239,16 @@ def _topk_logprobs_kernel(
     address = tl.load(address_ptr + row)
     logit = load_at(address, token, token < vocab_size, DTYPE)
     if part == 0:
-        log_sum_exp = _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES)
-        tl.store(values_ptr + row, _logprob(logit, log_sum_exp))
+        tl.store(logits_ptr + row, logit)
+        tl.store(log_sum_exp_ptr + row, _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES))
         if TOP > 0:
             _store_largest(
                 address,
                 row,
-                log_sum_exp,
                 group_max_ptr,
                 slots_ptr,
                 top_ids_ptr,
-                top_values_ptr,
+                top_logits_ptr,
                 vocab_size,
                 groups,
                 top_n,
@@ -265,7 +257,7 @@ def _topk_logprobs_kernel(
                 TOP,
                 SLOTS,
             )
-        _store_chosen(address, row, log_sum_exp, chosen_ids_ptr, chosen_values_ptr, vocab_size, chosen, DTYPE)
+        _store_chosen(address, row, chosen_ids_ptr, chosen_logits_ptr, vocab_size, chosen, DTYPE)
     else:
         count = token * 0
         first = (part - 1) * tiles_a_part
@@ -281,14 +273,16 @@ def topk_logprobs(
     target_stats: RowStats,
     emitted: Tensor,
     *,
+    raw: bool,
     top_n: int,
     ranks: bool,
     chosen_ids: Tensor | None,
-) -> TopLogprobs:
-    """Raw logprobs beside each emitted token; see :func:`sampler_kernels.topk_logprobs.reference.topk_logprobs`.
+) -> TopLogits:
+    """Numbers beside each emitted token; see :func:`sampler_kernels.topk_logprobs.reference.topk_logprobs`.
 
     Rows without a token hold garbage.
     """
+    assert raw, "processed rows"
     rows, device = len(batch.target), emitted.device
     chosen = 0 if chosen_ids is None else chosen_ids.shape[1]
     out = _allocate(rows, top_n, chosen, device)
@@ -305,11 +299,12 @@ def topk_logprobs(
         target_stats.group_max,
         chosen_ids if chosen_ids is not None else placeholder(emitted, torch.int32),
         _slots(batch, top, slots),
-        out.values,
+        out.logits,
+        out.log_sum_exp,
         out.ranks,
         out.top_ids,
-        out.top_values,
-        out.chosen_values,
+        out.top_logits,
+        out.chosen_logits,
         batch.vocab_size,
         tiles,
         groups,
@@ -328,14 +323,15 @@ def topk_logprobs(
     return out
 
 
-def _allocate(rows: int, top_n: int, chosen: int, device: torch.device) -> TopLogprobs:
+def _allocate(rows: int, top_n: int, chosen: int, device: torch.device) -> TopLogits:
     """Room for the numbers of N rows; ranks start at 0, since their parts are added up."""
-    return TopLogprobs(
-        values=torch.empty(rows, device=device),
+    return TopLogits(
+        logits=torch.empty(rows, device=device),
+        log_sum_exp=torch.empty(rows, dtype=torch.float64, device=device),
         ranks=torch.zeros(rows, dtype=torch.int32, device=device),
         top_ids=torch.empty((rows, top_n), dtype=torch.int32, device=device),
-        top_values=torch.empty((rows, top_n), device=device),
-        chosen_values=torch.empty((rows, chosen), device=device),
+        top_logits=torch.empty((rows, top_n), device=device),
+        chosen_logits=torch.empty((rows, chosen), device=device),
     )
 
 
