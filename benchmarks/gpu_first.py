@@ -171,9 +171,10 @@ def check(report: Report, shape: Shape, kind: str, noise: float, device: torch.d
 def same(mine: Decision | TopLogits, truth: Decision | TopLogits, told: Tensor | None = None) -> None:
     """Integers equal, logprobs as near as sums of float32 let them be; only the rows that are ``told``."""
     for f in fields(mine):
-        if getattr(truth, f.name) is None:
+        numbers, expected = getattr(mine, f.name), getattr(truth, f.name)
+        if expected is None:
             continue
-        numbers, expected = getattr(mine, f.name).cpu(), getattr(truth, f.name)
+        numbers = numbers.cpu()
         if told is not None:
             numbers, expected = numbers[told], expected[told]
         torch.testing.assert_close(numbers, expected, rtol=0, atol=2e-6, equal_nan=True, msg=named(f.name))
@@ -218,9 +219,11 @@ def operations(steps: Sequence[Prepared]) -> dict[str, list[Run]]:
         "draw": [part(draw_kernel.draw_and_flatten, one.batch, t, d, c) for one, t, d, c, _ in done],
         "topk": [part(one.topk, t, e) for one, t, _, _, e in done],
         "topk, no ranks": [
-            part(topk, one.batch, t, e, top_n=TOP_N, ranks=False, chosen_ids=None) for one, t, _, _, e in done
+            part(topk, one.batch, t, e, raw=True, top_n=TOP_N, ranks=False, chosen_ids=None) for one, t, _, _, e in done
         ],
-        "ranks alone": [part(topk, one.batch, t, e, top_n=0, ranks=True, chosen_ids=None) for one, t, _, _, e in done],
+        "ranks alone": [
+            part(topk, one.batch, t, e, raw=True, top_n=0, ranks=True, chosen_ids=None) for one, t, _, _, e in done
+        ],
     }
 
 

@@ -28,6 +28,16 @@ class StatsOperation(Protocol):
         ...
 
 
+class StatsOfBothOperation(Protocol):
+    """Target and draft rows in one go."""
+
+    def __call__(
+        self, target: RowTable, target_temperature: Tensor, draft: RowTable, draft_temperature: Tensor, *, raw: bool
+    ) -> tuple[Any, Any]:
+        """What ``stats`` gives of either table; sums at temperature 1, if ``raw``, of the target rows alone."""
+        ...
+
+
 class TopkLogprobsOperation(Protocol):
     """Values, ranks, top n and chosen ids of the emitted tokens."""
 
@@ -60,6 +70,9 @@ class Backend:
         flatten: (batch, decision, tokens) -> [N] int32 emitted tokens in row order.
         topk_logprobs: Numbers of the emitted tokens.
         cut: (batch, decision, emitted) -> what stop ids and limits leave of them; asked where a request has either.
+        stats_of_both: ``stats`` of both tables in fewer launches, where the backend can.
+        draw_and_flatten: ``draw`` and then ``flatten`` in fewer launches, where the backend can; gives the results of
+            both.
     """
 
     name: str
@@ -71,6 +84,22 @@ class Backend:
     flatten: Callable[[Batch, Decision, Tensor], Tensor]
     topk_logprobs: TopkLogprobsOperation
     cut: Callable[[Batch, Decision, Tensor], Cut]
+    stats_of_both: StatsOfBothOperation | None = None
+    draw_and_flatten: Callable[[Batch, Any, Any, Decision], tuple[Tensor, Tensor]] | None = None
+
+    def all_stats(
+        self, target: RowTable, target_temperature: Tensor, draft: RowTable, draft_temperature: Tensor, *, raw: bool
+    ) -> tuple[Any, Any]:
+        """Statistics of both tables, in as few launches as the backend can do with."""
+        if self.stats_of_both is not None:
+            return self.stats_of_both(target, target_temperature, draft, draft_temperature, raw=raw)
+        return self.stats(target, target_temperature, raw=raw), self.stats(draft, draft_temperature, raw=False)
+
+    def emit(self, batch: Batch, target_stats: Any, draft_stats: Any, decision: Decision) -> Tensor:  # noqa: ANN401
+        """[N] int32, the emitted tokens in row order, in as few launches as the backend can do with."""
+        if self.draw_and_flatten is not None:
+            return self.draw_and_flatten(batch, target_stats, draft_stats, decision)[1]
+        return self.flatten(batch, decision, self.draw(batch, target_stats, draft_stats, decision))
 
     def synchronize(self) -> None:
         """Wait until everything launched so far has run."""
@@ -119,13 +148,25 @@ def _triton() -> Backend:
     if not interpreted and not torch.cuda.is_available():
         raise BackendUnavailable("backend triton needs an NVIDIA GPU that torch can use; there is none (use cpu)")
     device = torch.device("cpu") if interpreted else torch.device("cuda", torch.cuda.current_device())
-    from sampler_kernels.draw.kernel import draw  # noqa: PLC0415
+    from sampler_kernels.draw.kernel import draw, draw_and_flatten  # noqa: PLC0415
     from sampler_kernels.flatten.kernel import flatten  # noqa: PLC0415
     from sampler_kernels.rejection.kernel import rejection  # noqa: PLC0415
-    from sampler_kernels.stats.kernel import stats  # noqa: PLC0415
+    from sampler_kernels.stats.kernel import stats, stats_of_both  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
 
-    return Backend("triton", device, _unprocessed, stats, rejection, draw, flatten, topk_logprobs, _not_built)
+    return Backend(
+        name="triton",
+        device=device,
+        processors=_unprocessed,
+        stats=stats,
+        rejection=rejection,
+        draw=draw,
+        flatten=flatten,
+        topk_logprobs=topk_logprobs,
+        cut=_not_built,
+        stats_of_both=stats_of_both,
+        draw_and_flatten=draw_and_flatten,
+    )
 
 
 def _unprocessed(batch: Batch) -> RowTable:

@@ -58,11 +58,11 @@ def verify_checked(step: Step, host: HostColumns, *, backend: str = "auto") -> S
     uploaded = perf_counter()
 
     batch = replace(planned.batch, target=operations.processors(planned.batch))
-    target_stats = operations.stats(batch.target, planned.target_temperature, raw=wants_raw)
-    draft_stats = operations.stats(batch.draft, planned.draft_temperature, raw=False)
+    target_stats, draft_stats = operations.all_stats(
+        batch.target, planned.target_temperature, batch.draft, planned.draft_temperature, raw=wants_raw
+    )
     decision = operations.rejection(batch, target_stats, draft_stats)
-    tokens = operations.draw(batch, target_stats, draft_stats, decision)
-    emitted = operations.flatten(batch, decision, tokens)
+    emitted = operations.emit(batch, target_stats, draft_stats, decision)
     cut = None
     if batch.cuts is not None:
         cut = operations.cut(batch, decision, emitted)

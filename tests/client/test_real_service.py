@@ -38,8 +38,9 @@ SECONDS = 120.0
 
 
 def environment() -> dict[str, str]:
-    paths = [ROOT, ROOT / "kernels", ROOT / "clients" / "python"]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    paths = [str(path) for path in (ROOT, ROOT / "kernels", ROOT / "clients" / "python")]
+    inherited = [path for path in [os.environ.get("PYTHONPATH", "")] if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths + inherited)}
 
 
 def command(module: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:

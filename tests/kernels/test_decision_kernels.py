@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,9 @@ def on_host(stats: RowStats) -> RowStats:
 
 
 def move(decision: Decision) -> Decision:
-    return replace(decision, **{name: part.to(DEVICE) for name, part in vars(decision).items() if part is not None})
+    moved: dict[str, Any] = {f.name: getattr(decision, f.name) for f in fields(decision)}
+    moved = {name: None if part is None else part.to(DEVICE) for name, part in moved.items()}
+    return Decision(**moved)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -51,9 +54,9 @@ def test_each_operation_agrees_with_its_reference(seed: int) -> None:
         target, draft = kernel_stats(batch, here)
         truth = rejection_reference.rejection(batch, on_host(target), on_host(draft))
         mine = rejection_kernel.rejection(here, target, draft)
-        for name, part in vars(truth).items():
-            here_too = getattr(mine, name)
-            assert here_too is None if part is None else torch.equal(here_too.cpu(), part), name
+        for f in fields(Decision):
+            numbers, expected = getattr(mine, f.name), getattr(truth, f.name)
+            assert numbers is expected is None or torch.equal(numbers.cpu(), expected), f.name
 
         tokens = draw_reference.draw(batch, on_host(target), on_host(draft), truth)
         assert torch.equal(draw_kernel.draw(here, target, draft, move(truth)).cpu(), tokens)

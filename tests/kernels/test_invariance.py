@@ -111,14 +111,25 @@ def _cut_out(rows: Tensor, generator: np.random.Generator) -> Tensor:
 @settings(max_examples=20)
 @given(shape=SHAPE)
 def test_one_value_in_any_dtype(backend: str, shape: int) -> None:
-    """Logits that bf16 and fp16 can hold give the same bits in all three dtypes, target and draft apart."""
+    """Logits that bf16 and fp16 can hold mean the same in all three dtypes, target and draft apart.
+
+    The CPU backend widens them first, so there the bits are the same. A GPU spreads a row of another dtype over its
+    threads in other pieces, and float32 sums round otherwise: same tokens, numbers within 1e-5.
+    """
     asks = [_coarse(ask) for ask in random_asks(shape, dtype=torch.float32, draft_dtype=torch.float32)]
     step = step_of(asks)
-    expected = shares(verify(step, backend=backend))
+    expected = verify(step, backend=backend)
     for dtype, draft_dtype in ((torch.bfloat16, torch.float16), (torch.float16, torch.float32)):
         blocks = [DraftBlock(block.logits.to(draft_dtype), block.id_map) for block in step.draft_blocks]
         other = replace(step, target_logits=step.target_logits.to(dtype), draft_blocks=blocks)
-        assert shares(verify(other, backend=backend)) == expected
+        answer = verify(other, backend=backend)
+        if backend == "cpu":
+            assert shares(answer) == shares(expected)
+        for name in ("token_ids", "cu_tokens", "num_accepted", "status", "bad_row"):
+            np.testing.assert_array_equal(getattr(answer, name), getattr(expected, name), err_msg=name)
+        for mode, numbers in expected.logprobs.items():
+            np.testing.assert_array_equal(answer.logprobs[mode].ranks, numbers.ranks)
+            np.testing.assert_allclose(answer.logprobs[mode].values, numbers.values, rtol=0, atol=1e-5)
 
 
 def _coarse(ask: Ask) -> Ask:

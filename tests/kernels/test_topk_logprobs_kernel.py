@@ -25,13 +25,13 @@ def check(target: torch.Tensor, emitted: torch.Tensor, top_n: int, *, ranks: boo
     of_rows = stats(here.target, temperatures(batch)[0].to(DEVICE), raw=True)
     on_host = RowStats(**{f.name: getattr(of_rows, f.name).cpu() for f in fields(of_rows)})
     ids = torch.randint(-1, target.shape[1], (len(target), chosen), generator=torch.Generator().manual_seed(0)).int()
-    wishes: dict[str, Any] = {"raw": True, "top_n": top_n, "ranks": ranks}
-    truth = reference.topk_logprobs(batch, on_host, emitted, **wishes, chosen_ids=ids)
-    mine = kernel.topk_logprobs(here, of_rows, emitted.to(DEVICE), **wishes, chosen_ids=ids.to(DEVICE))
+    truth = reference.topk_logprobs(batch, on_host, emitted, raw=True, top_n=top_n, ranks=ranks, chosen_ids=ids)
+    wish: dict[str, Any] = {"raw": True, "top_n": top_n, "ranks": ranks}
+    mine = kernel.topk_logprobs(here, of_rows, emitted.to(DEVICE), chosen_ids=ids.to(DEVICE), **wish)
     told = emitted >= 0  # the other rows hold garbage
     for f in fields(TopLogits):
         numbers, expected = getattr(mine, f.name).cpu()[told], getattr(truth, f.name)[told]
-        # Logits are equal; log-sum-exps come from sums that differ in the last digits of a float32.
+        # Both take the difference in fp64 from sums that differ in the last digits of a float32.
         torch.testing.assert_close(numbers, expected, rtol=0, atol=2e-6, equal_nan=True, msg=f.name)
 
 

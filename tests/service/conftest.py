@@ -14,7 +14,7 @@ from tests.service.serving import ServerProcess, server_process
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory = tmp_path_factory.mktemp("served")
     with server_process(
-        "--listen", f"unix:{directory}/s", "--max-receive-mib", "8", stderr=directory / "log"
+        "--backend", "cpu", "--listen", f"unix:{directory}/s", "--max-receive-mib", "8", stderr=directory / "log"
     ) as server:
         yield server
         assert server.process.poll() is None

@@ -1,4 +1,4 @@
-"""Logprobs of emitted tokens, without a sort of the row: the maxima of groups say where its largest entries are."""
+"""What logprobs are made from, without a sort of the row: the maxima of groups say where its largest entries are."""
 
 import torch
 import triton
@@ -163,7 +163,7 @@ def _store_largest(
     entry = tl.arange(0, TOP)
     place = row.to(tl.int64) * top_n + entry
     tl.store(top_ids_ptr + place, ids, mask=entry < top_n)
-    tl.store(top_logits_ptr + place, tl.where(ids >= 0, x.to(tl.float32), float("nan")), mask=entry < top_n)
+    tl.store(top_logits_ptr + place, tl.where(ids >= 0, x, float("nan")), mask=entry < top_n)
 
 
 @triton.jit
@@ -174,8 +174,7 @@ def _store_chosen(address, row, chosen_ids_ptr, chosen_logits_ptr, vocab_size, c
         place = row.to(tl.int64) * chosen + entry
         ids = tl.load(chosen_ids_ptr + place, mask=entry < chosen, other=-1)
         x = load_at(address, ids, (ids >= 0) & (ids < vocab_size), DTYPE)
-        logit = tl.where(ids >= 0, x.to(tl.float32), float("nan"))
-        tl.store(chosen_logits_ptr + place, logit, mask=entry < chosen)
+        tl.store(chosen_logits_ptr + place, tl.where(ids >= 0, x, float("nan")), mask=entry < chosen)
 
 
 @triton.jit
@@ -218,8 +217,8 @@ def _topk_logprobs_kernel(
 ):
     """One part of what is reported beside one row's token.
 
-    Part 0 is its logit and the row's log-sum-exp, the largest entries and the chosen ids, each further part its rank
-    within some tiles.
+    Part 0 is its logit, the log-sum-exp, the largest entries and the chosen ids, each further part its rank within
+    some tiles.
 
     In: emitted_ptr [N] int32, -1 for none; address_ptr [N] int64; tile_max_ptr, tile_raw_sum_ptr [N, tiles] float32;
     group_max_ptr [N, groups] float32; chosen_ids_ptr [N, chosen] int32, -1 for none.
@@ -240,8 +239,8 @@ def _topk_logprobs_kernel(
     address = tl.load(address_ptr + row)
     logit = load_at(address, token, token < vocab_size, DTYPE)
     if part == 0:
+        tl.store(logits_ptr + row, logit)
         tl.store(log_sum_exp_ptr + row, _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES))
-        tl.store(logits_ptr + row, logit.to(tl.float32))
         if TOP > 0:
             _store_largest(
                 address,
@@ -279,11 +278,11 @@ def topk_logprobs(
     ranks: bool,
     chosen_ids: Tensor | None,
 ) -> TopLogits:
-    """What raw logprobs are made from; see :func:`sampler_kernels.topk_logprobs.reference.topk_logprobs`.
+    """Numbers beside each emitted token; see :func:`sampler_kernels.topk_logprobs.reference.topk_logprobs`.
 
-    Rows without a token hold garbage. Processed rows are not built: ``checks`` lets no wish for them pass.
+    Rows without a token hold garbage.
     """
-    assert raw, "processed rows are not built"
+    assert raw, "processed rows"
     rows, device = len(batch.target), emitted.device
     chosen = 0 if chosen_ids is None else chosen_ids.shape[1]
     out = _allocate(rows, top_n, chosen, device)
