@@ -13,7 +13,7 @@ from sampler_client.stepfile.params import RequestColumns
 from tests.client.transports import accepting
 
 PAGE = (Path(__file__).parents[2] / "docs" / "stepfile.md").read_text(encoding="utf-8")
-STEP = """{"vocab_size": 2, "draft_dtype": null, "requests": [{"target_logits": [[0, 1], [1, 0]], "draft_token_ids": [1],
+STEP = """{"vocab_size": 2, "requests": [{"target_logits": [[0, 1], [1, 0]], "draft_token_ids": [1],
     "params": {"acceptance_probabilities": true, "top_logprobs": 1, "logprob_token_ids": [0]}}]}"""
 
 
@@ -26,9 +26,8 @@ def rows(heading: str, table: int = 0) -> dict[str, list[str]]:
 
 
 def test_every_parameter_is_named_and_nothing_else() -> None:
-    assert rows("Parameters").keys() == {
-        field.name for kind in (SamplingParams, RequestColumns) for field in fields(kind)
-    }
+    known = {field.name for kind in (SamplingParams, RequestColumns) for field in fields(kind)}
+    assert rows("Parameters").keys() == known
 
 
 def test_defaults_are_those_of_the_reader() -> None:

@@ -1,8 +1,9 @@
 """Commands that a test does not run, looked at part by part: the programs, targets, options and files that they name.
 
-That is for what would be absurd to run from inside a test, or cannot be: `make test` would run itself, `make setup` and
-`pip install` fetch packages, `make proto` and buf's renewal of the baseline write into the repository, and some programs
-are not there (:data:`OTHERS`). What `make demo` and buf's checks do is run by tests of their own.
+That is for what would be absurd to run from inside a test, or cannot be: ``make test`` would run itself, ``make setup``
+and ``pip install`` fetch packages, ``make proto`` and the renewal of the baseline write into the repository, ``make
+bench`` takes minutes, and some programs are not there (:data:`OTHERS`). The demo, the stubs, buf's checks and the
+planted faults are run by tests of their own.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ else:
 OTHERS = {
     "grpcurl": "a program of its own; what its example sends and gets is tested in test_protocol.py",
     "nvidia-cuda-mps-control": "comes with NVIDIA's driver",
-    "tonic-build": "Rust's generator",
-    "protoc-gen-go": "Go's generator",
+    "protoc": "protobuf's compiler as other languages have it; the one for Python is run in test_protocol.py",
 }
 """Programs that the tests do not have, and why."""
 

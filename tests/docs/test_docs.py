@@ -16,20 +16,6 @@ TOLERANCE = 1e-4
 
 EXAMPLES = examples()
 
-BUILT_FIRST = {
-    "first",
-    "greedy",
-    "misspelt",
-    "no-logprobs",
-    "placeholder",
-    "plain-sampling",
-    "point-mass",
-    "refused",
-    "refused-id",
-    "wide-integers",
-}
-"""What every build answers. Other examples may be UNIMPLEMENTED in a build, and are skipped there, saying so."""
-
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 
 
@@ -55,13 +41,6 @@ def expect(shown: Any, found: Any, path: str = "result") -> None:  # noqa: ANN40
         case _:
             assert found == shown, path
             assert isinstance(found, bool) == isinstance(shown, bool), path
-
-
-def check(example: Example, found: Any) -> None:  # noqa: ANN401  (any JSON value)
-    error = found.get("error", {})
-    if error.get("code") == "UNIMPLEMENTED" and example.name not in BUILT_FIRST:
-        pytest.skip(f"not built: {error['message']}")
-    expect(example.result, found)
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +75,14 @@ def through_service(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str
         return answers(f"sampler-client verify --address {address} -", folder, env)
 
 
-def test_names_of_what_is_built_first_are_examples() -> None:
-    assert BUILT_FIRST.issubset(example.name for example in EXAMPLES)
-
-
 @every_example
 def test_step_in_process(example: Example, in_process: dict[str, Any]) -> None:
-    check(example, in_process[example.name])
+    expect(example.result, in_process[example.name])
 
 
 @every_example
 def test_step_through_the_service(example: Example, through_service: dict[str, Any]) -> None:
-    check(example, through_service[example.name])
+    expect(example.result, through_service[example.name])
 
 
 @every_example
