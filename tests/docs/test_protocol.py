@@ -17,7 +17,7 @@ import pytest
 from google.protobuf import json_format
 
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_service.codec import base, lift, params
+from sampler_service.codec import base, bounds, lift, params
 from sampler_service.limits import Limits
 from sampler_service.servicer import SERVICE
 from tests.docs import tools
@@ -144,8 +144,10 @@ def test_limits() -> None:
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\d+)[^|]*\|", section("Limits"), re.MULTILINE)
     shown = {name: int(value) for names, value in rows for name in re.findall(r"\w+", names)}
     assert shown == asdict(Limits())
-    fixed = section("Limits").split("Five bounds")[1]
+    fixed = section("Limits").split("Six bounds")[1]
     assert (lift.MAX_FIELDS, lift.SMALL, base._MAX_FORGET) == (65_536, 64 * 1024, 65_536)
     assert (params._MOST_RATES, params._MOST_ALLOWED_LISTS, Limits().max_batch_size) == (4096, 4, 4096)
     assert [fixed.count(text) for text in ("65,536 fields", "64 KiB", "65,536 ids", "4 * `max_vocab_size`")] == [1] * 4
     assert fixed.count("4,096") == 2
+    assert f"2^{bounds._MOST_PADDING.bit_length() - 1} columns" in fixed
+    assert bounds._MOST_PADDING.bit_count() == 1
