@@ -22,6 +22,10 @@ PREFIX: Final = "SAMPLER_"
 """Of the environment's variables: SAMPLER_BACKEND sets ``backend``."""
 
 
+_MOST: Final = 1 << 20
+"""Of what is counted over all clients: far more than a machine holds, and within what `GetServerInfo` can tell."""
+
+
 class BadConfig(Exception):
     """Settings that cannot be used, with the name of each, its source and what it may be."""
 
@@ -50,12 +54,14 @@ class Settings(BaseSettings):
         default=256, ge=1, le=2047, description="Largest message taken, in MiB; a step with its logits is one message."
     )
     max_send_mib: int = Field(default=256, ge=1, le=2047, description="Largest message sent, in MiB.")
-    max_streams: int = Field(default=256, ge=1, description="Streams open at the same time, over all clients.")
+    max_streams: int = Field(
+        default=256, ge=1, le=_MOST, description="Streams open at the same time, over all clients."
+    )
     max_read_ahead: int = Field(
         default=8, ge=1, le=1024, description="Steps of one stream that are read and not yet answered."
     )
     max_queued_steps: int = Field(
-        default=1024, ge=1, description="Steps admitted and not yet finished, over all clients."
+        default=1024, ge=1, le=_MOST, description="Steps admitted and not yet finished, over all clients."
     )
     drain_seconds: float = Field(
         default=30.0, ge=0, le=3600, description="Longest wait for open calls on SIGTERM or SIGINT, in seconds."

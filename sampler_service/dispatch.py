@@ -53,6 +53,8 @@ class Pending:
             self._timer.cancel()
         if self._job is not None:
             self._job.abandoned = True
+            # The job knows us: a cycle would hold the step's bytes until the collector looks for it.
+            self._job = None
         return True
 
 

@@ -247,6 +247,14 @@ class Refusal(Exception):
         """The row of the table."""
         return TABLE[self.reason]
 
+    def released(self) -> Refusal:
+        """The same refusal without the frames that it came through.
+
+        They hold the refused step, and the refusal itself: a cycle, which would stay until the collector looks for it.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
     def __str__(self) -> str:
         """Reason and message on one line."""
         return f"{self.reason}: {self.message}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import ipaddress
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -62,8 +64,11 @@ class Listeners:
         if not (allow_remote or is_loopback(host)):
             what = f"{address} can be reached from other hosts, and nothing here checks who calls"
             raise CannotListen(f"{what}; listen on 127.0.0.1 or a unix socket, or say --allow-remote")
-        bound = _bind(server, f"{host}:{port}")
-        self.addresses.append(f"{host}:{bound}")
+        # A name may stand for several interfaces, and gRPC is content with any of them: each must be ours, or another
+        # server gets some of the calls.
+        for interface in _interfaces(host):
+            port = _bind(server, f"{interface}:{port}")
+        self.addresses.append(f"{host}:{port}")
 
     def close(self) -> None:
         """Remove the sockets and give up their locks."""
@@ -80,10 +85,17 @@ def default_address() -> str:
 
 
 def unix_path(address: str) -> Path | None:
-    """The absolute path of a unix socket's address; None for an address of another kind."""
+    """The absolute path of a unix socket's address; None for an address of another kind.
+
+    Raises:
+        CannotListen: A unix socket's address without a path.
+    """
     if not address.startswith("unix:"):
         return None
-    return Path(address.removeprefix("unix://") if address.startswith("unix://") else address[5:]).absolute()
+    path = Path(address.removeprefix("unix://") if address.startswith("unix://") else address[5:]).absolute()
+    if not path.name or "\0" in address or address in ("unix:", "unix://"):
+        raise CannotListen(f"{address!r} names no file; it must be unix:/path")
+    return path
 
 
 def is_loopback(host: str) -> bool:
@@ -149,18 +161,46 @@ def _host_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _interfaces(host: str) -> list[str]:
+    """The interfaces that ``localhost`` stands for here; any other host as it is."""
+    if host != "localhost":
+        return [host]
+    both = (("127.0.0.1", socket.AF_INET, "127.0.0.1"), ("[::1]", socket.AF_INET6, "::1"))
+    return [name for name, family, numeric in both if _bind_error(family, numeric, 0) is None] or [host]
+
+
 def _bind(server: Binds, address: str) -> int:
-    try:
+    with contextlib.suppress(RuntimeError):
         port = server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise CannotListen(f"cannot listen on {address}: {_cause(str(error))}") from error
-    if not port:
-        raise CannotListen(f"cannot listen on {address}: it is in use, or not an address of this host")
-    return port
+        if port:
+            return port
+    raise CannotListen(f"cannot listen on {address}: {_cause(address)}")
 
 
-def _cause(text: str) -> str:
-    return "another process is listening there" if "in use" in text else f"it is in use, or not ours to bind ({text})"
+def _cause(address: str) -> str:
+    """Why gRPC could not bind, which it does not say: the same is tried without it."""
+    unknown = "it is in use, or not ours to bind"
+    if address.startswith("unix:"):
+        return unknown
+    host, port = _host_port(address)
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        return error.strerror or unknown
+    errors = (_bind_error(family, where[0], port) for family, _, _, _, where in found)
+    return next((error for error in errors if error is not None), unknown)
+
+
+def _bind_error(family: int, host: str | int, port: int) -> str | None:
+    """What stands in the way of binding, in the words of the operating system; None if nothing does."""
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        return "another process is listening there" if in_use else error.strerror or str(error)
+    return None
 
 
 @contextlib.contextmanager

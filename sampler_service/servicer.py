@@ -70,7 +70,7 @@ class Servicer:
                 with self._lifecycle.call():
                     return await behavior(data, context)
             except Refusal as refusal:
-                await abort(context, refusal)
+                await abort(context, refusal.released())
             except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
                 _log.exception("a call failed")
                 await abort(context, internal())
@@ -97,7 +97,7 @@ class Servicer:
             with self._lifecycle.call():
                 await self._run_stream(context)
         except Refusal as refusal:
-            await abort(context, refusal)
+            await abort(context, refusal.released())
         except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
             _log.exception("a stream failed")
             await abort(context, internal())

@@ -142,7 +142,7 @@ class VerifyStream:
             timeout = message.timeout_us * 1e-6 if message.timeout_us else None
             answer.pending = self._dispatcher.submit(checked, arrived, timeout, partial(self._finish, answer))
         except Refusal as refusal:
-            self._finish(answer, refusal)
+            self._finish(answer, refusal.released())
         except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
             _log.exception("a step of a stream could not be read")
             self._finish(answer, internal())

@@ -62,8 +62,11 @@ def draft_rows(
         index=row[read],
     )
     # The entry behind the last block is for block index -1: no draft logits.
-    maps = list(dict.fromkeys(one.id_map for one in blocks if one.id_map is not None))
-    map_of_block = [-1 if one.id_map is None else maps.index(one.id_map) for one in blocks] + [-1]
+    used = set(block.tolist())
+    # Only of blocks with drafts: an inverse is as large as the vocabulary.
+    maps = dict.fromkeys(one.id_map for b, one in enumerate(blocks) if b in used and one.id_map is not None)
+    number = {id_map: n for n, id_map in enumerate(maps)}
+    map_of_block = [-1 if one.id_map is None else number.get(one.id_map, -1) for one in blocks] + [-1]
     limit_of_block = [one.logits.shape[1] if one.id_map is None else vocab_size for one in blocks] + [vocab_size]
     return DraftRows(
         table=table,

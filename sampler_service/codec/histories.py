@@ -35,10 +35,10 @@ def history_of(reading: Reading, message: pb.History, field: str) -> Ragged | No
 
 
 def _token_ids(reading: Reading, message: pb.History, field: str, lengths: Sequence[int]) -> Tensor:
-    values = torch.empty(0, dtype=torch.int32)
+    values, in_region = torch.empty(0, dtype=torch.int32), False
     if message.HasField("token_ids"):
         widest = reading.limits.max_history_length
-        values = reading.tensor(message.token_ids, f"{field}.token_ids", IDS, (1, 2), widest).data
+        values, in_region = reading.tensor(message.token_ids, f"{field}.token_ids", IDS, (1, 2), widest)
     if values.ndim == 1:
         check_count(values.shape[0], f"{field}.token_ids", sum(lengths), "the sum of lengths")
         return values
@@ -47,6 +47,9 @@ def _token_ids(reading: Reading, message: pb.History, field: str, lengths: Seque
         if length > values.shape[1]:
             what = f"request {r}: {field}.lengths is {length}; rows of token_ids have {values.shape[1]} ids"
             raise Refusal(CoreReason.SHAPE_MISMATCH.value, what, f"{field}.lengths[{r}]", r)
+    if in_region:
+        # The zeros that stand for it take no memory; laid end to end they would, as much as the message claims.
+        return values.new_zeros(1).expand(sum(lengths))
     return torch.cat([values[r, :length] for r, length in enumerate(lengths)])
 
 

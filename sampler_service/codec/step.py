@@ -10,6 +10,7 @@ from sampler_kernels.checks import checked
 from sampler_kernels.host import HostColumns
 from sampler_kernels.refusal import Reason as CoreReason
 from sampler_service.codec.base import base_of
+from sampler_service.codec.bounds import check_bounds
 from sampler_service.codec.extras import extras_of
 from sampler_service.codec.kept import KeptState
 from sampler_service.codec.located import located
@@ -56,6 +57,7 @@ class StepDecoder:
         check_unbuilt(reading)
         if reading.not_built is not None or columns is None:
             raise reading.not_built or internal()
+        check_bounds(step, columns, self._limits)
         reading.apply_changes()
         return CheckedStep(step, columns)
 

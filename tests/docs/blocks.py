@@ -1,4 +1,4 @@
-"""The blocks of the documents that a test can run. ``docs/stepfile.md``, "For tests", describes their marks."""
+"""The blocks of the documents that a test can run. ``CONTRIBUTING.md``, "Documents", describes their marks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = tuple(sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    *DOCUMENTS,
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "clients" / "python" / "README.md",
+    ROOT / "protos" / "README.md",
+)
+"""Every page of the repository: what is said on one of them is held to the code."""
 
 _FENCED = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -27,12 +34,23 @@ class Example:
 
 @dataclass(frozen=True)
 class Command:
-    """A shell command, the exit status it must have, and the examples whose steps it finds as ``NAME.json``."""
+    """A block of shell commands.
+
+    Attributes:
+        place: The page that shows it.
+        text: One command or several, one a line.
+        exit_status: What it must end with; None for a block that is only looked at.
+        serves: Whether it is a server, to be ended by SIGTERM once it listens.
+        beside: What it finds: ``service``, one at ``unix:sampler.sock``; ``protos``, the repository's folder.
+        files: The examples whose steps it finds as ``NAME.json``.
+    """
 
     place: str
     text: str
-    exit_status: int
-    files: tuple[str, ...]
+    exit_status: int | None = None
+    serves: bool = False
+    beside: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def examples() -> list[Example]:
@@ -57,16 +75,32 @@ def examples() -> list[Example]:
 
 
 def commands() -> list[Command]:
-    """Every marked shell command."""
+    """Every block of shell commands.
+
+    Raises:
+        ValueError: A block that does not say how it is to be tested.
+    """
     found = []
-    for place, mark, text in _blocks():
-        if mark[:1] == ["sh"] and len(mark) > 1:
-            options = dict(word.split("=", 1) for word in mark[1:])
-            files = tuple(name for name in options.pop("files", "").split(",") if name)
-            found.append(Command(place, text.strip(), int(options.pop("exit")), files))
-            if options:
-                raise ValueError(f"{place}: unknown marks {sorted(options)}")
+    for page in PAGES:
+        for mark, text in fenced(page):
+            if mark[:1] == ["sh"]:
+                found.append(_command(str(page.relative_to(ROOT)), mark[1:], text.strip()))
     return found
+
+
+def _command(place: str, marks: list[str], text: str) -> Command:
+    match marks:
+        case ["looked-at"]:
+            return Command(place, text)
+        case ["serves"]:
+            return Command(place, text, exit_status=0, serves=True)
+        case [status, *more] if status.startswith("exit="):
+            beside = tuple(word for word in more if word in ("service", "protos"))
+            options = dict(word.split("=", 1) for word in more if word not in beside)
+            files = tuple(name for name in options.pop("files", "").split(",") if name)
+            if not options:
+                return Command(place, text, int(status[5:]), beside=beside, files=files)
+    raise ValueError(f"{place}: a block of commands is marked {' '.join(marks)!r}; CONTRIBUTING.md lists the marks")
 
 
 def without_blocks(text: str) -> str:
@@ -74,7 +108,13 @@ def without_blocks(text: str) -> str:
     return _FENCED.sub("", text)
 
 
+def fenced(page: Path) -> Iterator[tuple[list[str], str]]:
+    """The fenced blocks of a page: the words behind the fence, and the text."""
+    for match in _FENCED.finditer(page.read_text(encoding="utf-8")):
+        yield match[1].split(), match[2]
+
+
 def _blocks() -> Iterator[tuple[str, list[str], str]]:
     for document in DOCUMENTS:
-        for match in _FENCED.finditer(document.read_text(encoding="utf-8")):
-            yield document.name, match[1].split(), match[2]
+        for mark, text in fenced(document):
+            yield document.name, mark, text

@@ -1,4 +1,4 @@
-"""Every step and every command that the documents show gives what they say it gives."""
+"""Every step that the documents show gives what they say it gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs import tools
-from tests.docs.blocks import Command, Example, commands, examples
+from tests.docs.blocks import Example, examples
 
 TOLERANCE = 1e-4
 """Of numbers: the contract's bound for logprobs. Rounding to 6 digits in the documents lies below it."""
@@ -19,6 +19,7 @@ EXAMPLES = examples()
 BUILT_FIRST = {
     "first",
     "greedy",
+    "misspelt",
     "no-logprobs",
     "placeholder",
     "plain-sampling",
@@ -117,20 +118,6 @@ def test_step_in_the_independent_implementation(example: Example) -> None:
         # It says why in its own words, without the stable names of reasons.
         shown = {"error": {"code": shown["error"]["code"]}}
     expect(shown, oracle.run_step(example.step).result)
-
-
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.text)
-def test_command(command: Command, tmp_path: Path, env: dict[str, str]) -> None:
-    program = command.text.split()[0]
-    if not tools.is_built(program):
-        pytest.skip(f"this checkout has no {tools.PROGRAMS[program]}")
-    steps = {example.name: example.step for example in EXAMPLES}
-    for name in command.files:
-        (tmp_path / f"{name}.json").write_text(json.dumps(steps[name], indent=1), encoding="utf-8")
-    done = tools.run(command.text, tmp_path, env)
-    assert done.returncode == command.exit_status, done.stderr
-    if command.exit_status in {0, 1}:
-        assert len(done.stdout.splitlines()) == len(command.files), "one line for each step"
 
 
 class TestExpect:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import DOCUMENTS, ROOT, without_blocks
-
-PAGES = (*DOCUMENTS, *(page for page in sorted(ROOT.glob("*.md"))), ROOT / "clients/python/README.md")
+from tests.docs.blocks import PAGES, ROOT, without_blocks
 
 _LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 _CODE = re.compile(r"`[^`]*`")

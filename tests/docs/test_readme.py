@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +15,7 @@ from tests.docs import tools
 from tests.docs.blocks import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 LEFT_OUT = "[...]"
 
 _NUMBER = re.compile(r"\d[\d,]*(\.\d+)?(e-\d+)?")
@@ -40,35 +39,16 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@contextmanager
-def started(command: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
-    """The README's command for the service, until it listens and for as long as the context lasts."""
-    with (
-        (folder / "service.log").open("w", encoding="utf-8") as log,
-        subprocess.Popen(
-            command.split(), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("listening on "), (folder / "service.log").read_text(encoding="utf-8")
-            yield
-        finally:
-            process.terminate()
-            process.wait(tools.ENDED_WITHIN_S)
-
-
 def test_the_first_block_is_the_two_commands() -> None:
     assert BLOCKS[0] == ("sh", "make demo\nmake test\n")
-    assert README.index("```sh\nmake demo") < README.index("\n## ")
+    assert README.index("\nmake demo\nmake test\n") < README.index("\n## ")
 
 
 def test_the_client_example_runs_as_written(folder: Path) -> None:
     (_, serve), (_, example), (_, shown) = after("Use it")
     assert len([line for line in example.splitlines() if line]) <= 10
     env = {**tools.environment(folder), "SAMPLER_BACKEND": "cpu"}
-    with started(serve, folder, env):
+    with tools.started(serve, folder, env):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", example],
             cwd=folder,

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.docs.blocks import ROOT
@@ -28,11 +28,15 @@ def is_built(program: str) -> bool:
 
 
 def environment(bin_folder: Path) -> dict[str, str]:
-    """Writes the programs into ``bin_folder`` and returns an environment that finds them and this checkout's code."""
-    for program, module in PROGRAMS.items():
-        code = f"import sys; from {module} import main; sys.exit(main())"
+    """Writes the programs into ``bin_folder`` and returns an environment that finds them and this checkout's code.
+
+    ``python`` is the running one there, as in an environment that was activated.
+    """
+    code = "import sys; from {} import main; sys.exit(main())"
+    start = {program: f'-c "{code.format(module)}"' for program, module in PROGRAMS.items()}
+    for program, how in {**start, "python": ""}.items():
         script = bin_folder / program
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{code}" "$@"\n', encoding="ascii")
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {how} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     packages = [str(ROOT / place) for place in PACKAGES_AT]
     return {
@@ -58,20 +62,30 @@ def run(command: str, folder: Path, env: dict[str, str], given: str = "") -> sub
 
 
 @contextmanager
-def service(folder: Path, env: dict[str, str]) -> Iterator[str]:
-    """A service on a unix socket in ``folder``, for as long as the context lasts; gives its address."""
-    address = f"unix:{folder}/sampler.sock"
-    serve = ["sampler-service", "serve", "--listen", address, "--backend", "cpu"]
+def started(command: str, folder: Path, env: dict[str, str]) -> Iterator[str]:
+    """A page's command for a server, for as long as the context lasts; gives the address that it prints first.
+
+    Raises:
+        AssertionError: It ends before it listens, or with another status than 0.
+    """
     with (
         (folder / "service.log").open("w", encoding="utf-8") as log,
-        subprocess.Popen(serve, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(
+            shlex.split(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
     ):
         try:
             assert process.stdout is not None
             # It prints the line when it serves, or ends and closes the pipe.
             line = process.stdout.readline()
             assert line.startswith("listening on "), (folder / "service.log").read_text(encoding="utf-8")
-            yield address
+            yield line.removeprefix("listening on ").strip()
         finally:
             process.terminate()
-            process.wait(ENDED_WITHIN_S)
+            status = process.wait(ENDED_WITHIN_S)
+        assert status == 0
+
+
+def service(folder: Path, env: dict[str, str]) -> AbstractContextManager[str]:
+    """A service on the unix socket ``sampler.sock`` in ``folder``, for as long as the context lasts."""
+    return started(f"sampler-service serve --listen unix:{folder}/sampler.sock --backend cpu", folder, env)

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from sampler_client.cli import main as client_main
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_service.cli import main
 from sampler_service.config import Settings
+from sampler_service.limits import Limits
 from sampler_service.listen import CannotListen, bind_all
+from sampler_service.server import channel_arguments
 from sampler_service.servicer import SERVICE
 from tests.service.serving import (
     CALL_SECONDS,
@@ -153,7 +156,27 @@ def test_port_zero_is_told_and_a_taken_port_is_refused(tmp_path: Path) -> None:
             call(channel, VERIFY, unary_request(small_step()))
         second = ran("serve", "--listen", server.address)
         assert second.returncode == 1
-        assert f"cannot listen on {server.address}" in second.stderr
+        assert f"cannot listen on {server.address}: another process is listening there" in second.stderr
+
+
+@pytest.mark.parametrize("held", [socket.AF_INET, socket.AF_INET6])
+def test_localhost_is_every_loopback_interface_or_none(held: socket.AddressFamily) -> None:
+    """Clients of a name with two addresses would be spread over two servers."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6")
+    with socket.create_server(("127.0.0.1" if held is socket.AF_INET else "::1", 0), family=held) as other:
+        server = grpc.server(ThreadPoolExecutor(1), options=channel_arguments(Limits()))
+        with pytest.raises(CannotListen, match="another process is listening there"):
+            bind_all(server, [f"localhost:{other.getsockname()[1]}"], allow_remote=False)
+        server.stop(0)
+
+
+def test_localhost_has_one_port_on_both_interfaces() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6")
+    binder = Binder()
+    listeners = bind_all(binder, ["localhost:0"], allow_remote=False)
+    assert (binder.bound, listeners.addresses) == (["127.0.0.1:0", "[::1]:4711"], ["localhost:4711"])
 
 
 @pytest.mark.parametrize(
@@ -166,6 +189,10 @@ def test_port_zero_is_told_and_a_taken_port_is_refused(tmp_path: Path) -> None:
         ("127.0.0.1:99999", "is no address"),
         ("::1:0", "is no address"),
         ("unix:/proc/nothing/s", "cannot use the directory"),
+        ("unix:", "names no file"),
+        ("unix:/", "names no file"),
+        ("unix:///", "names no file"),
+        ("unix:/tmp/a\0b", "names no file"),
     ],
 )
 def test_addresses_that_cannot_be_served(address: str, text: str) -> None:
@@ -261,6 +288,8 @@ def test_lists_in_the_environment_are_split_at_commas() -> None:
     [
         ("max_strems = 3", "max_strems"),
         ("max_streams = 0", "max_streams"),
+        ("max_streams = 4294967296", "max_streams"),
+        ("max_queued_steps = 4294967296", "max_queued_steps"),
         ('backend = "tpu"', "backend"),
         ("max_streams = ", "cannot read"),
     ],

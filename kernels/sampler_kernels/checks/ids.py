@@ -53,10 +53,13 @@ def check_map(id_map: IdMap, vocab_size: int) -> None:
         column = int(bad.argmax())
         legal = f"in [0, {vocab_size})"
         raise outside("draft_id_map", int(ids[column]), legal, part=f"[{column}]", reason=Reason.TOKEN_ID_OUT_OF_RANGE)
-    # Of the columns that name one id, only one can be what the inverse gives back.
-    lost = id_map.inverse_on(_CPU).numpy()[ids] != np.arange(len(ids))
-    if lost.any():
-        column = int(lost.argmax())
+    # Not by the inverse: it is as large as the vocabulary and stays, and a step may bring maps that nobody uses.
+    named = np.zeros(vocab_size, np.bool_)
+    named[ids] = True
+    if np.count_nonzero(named) < len(ids):
+        again = np.ones(len(ids), np.bool_)
+        again[np.unique(ids, return_index=True)[1]] = False
+        column = int(again.argmax())
         what = (
             f"draft_id_map names target id {ids[column]} more than once, in column {column} too; ids must be distinct"
         )
@@ -116,6 +119,8 @@ def _without_column(
         block = np.repeat(host.block_index, host.draft_lengths)
         for b, id_map in mapped:
             here = np.flatnonzero(block == b)
+            if not len(here):
+                continue
             column = id_map.inverse_on(_CPU).numpy()[ids[here]]
             missing[here] = (column < 0) & (ids[here] >= 0)
     return missing

@@ -1,6 +1,6 @@
 """Step files: a step written down as JSON, to be replayed, compared and attached to a bug report.
 
-``docs/step-file.md`` describes the form. The same code runs a file in-process and against a service; only the
+``docs/stepfile.md`` describes the form. The same code runs a file in-process and against a service; only the
 transport differs, any callable that takes a :class:`~sampler_client.step.Step`, returns a
 :class:`~sampler_client.result.StepResult` and raises a :class:`~sampler_client.errors.SamplerError`.
 """

@@ -1,0 +1,7 @@
+"""``python -m sampler_loadtest``."""
+
+import sys
+
+from sampler_loadtest.cli import main
+
+sys.exit(main())
