@@ -34,14 +34,17 @@ _WHOLE_VECTORS = 64
 
 _NOTHING = float("-inf")
 _FLOAT32 = torch.finfo(torch.float32)
+_SMALLEST = 2.0**-149
+"""The smallest float32 above zero."""
 
 
 def inverse_temperature(temperature: Floats) -> NDArray[np.float32]:
     """1 / (T ln 2): what :func:`mass_` multiplies by.
 
-    Kept above zero, since -inf times 0 would be NaN.
+    Kept above zero, since -inf times 0 would be NaN: by the smallest number that float32 has, which makes less than
+    1e-6 of any finite difference. At the smallest normal one, 3e38 would still count at every temperature.
     """
-    return (1 / (temperature * math.log(2))).clip(_FLOAT32.tiny, _FLOAT32.max).astype(np.float32)
+    return (1 / (temperature * math.log(2))).clip(_SMALLEST, _FLOAT32.max).astype(np.float32)
 
 
 def mass_(logits: Tensor, maximum: Tensor, inverse: Tensor) -> Tensor:

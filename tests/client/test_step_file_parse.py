@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import perf_counter
 from typing import Any
 
 import ml_dtypes
@@ -220,6 +221,14 @@ def test_malformed(text: str | bytes, says: str) -> None:
     assert error.reason == "MALFORMED_STEP"
     assert says in error.message
     assert len(error.message) < 200
+
+
+def test_a_key_given_twice_is_found_among_many() -> None:
+    """In time that grows with the keys, not with their square: that would be minutes."""
+    bias = ",".join(f'"{i}":0' for i in [*range(100_000), 99_999])
+    started = perf_counter()
+    assert "99999" in refusal(f'{{"vocab_size":{{{bias}}}}}').message
+    assert perf_counter() - started < 10
 
 
 def test_surrogates_are_not_utf8() -> None:

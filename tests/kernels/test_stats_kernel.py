@@ -75,6 +75,13 @@ def test_a_row_has_the_same_bits_wherever_it_lies(dtype: torch.dtype, width: int
         assert torch.equal(numbers, numbers[:1].expand_as(numbers)), name
 
 
+@pytest.mark.parametrize("temperature", [1e38, 1e40, 1e44, 1e45, 1e300])
+def test_temperatures_beyond_float32(temperature: float) -> None:
+    row = torch.tensor([0.0, 5.0, -float("inf"), 3e38], device=DEVICE)
+    mine = stats(table(row), torch.full((1,), temperature, dtype=torch.float64, device=DEVICE), raw=False)
+    assert float(mine.tile_sum[0, 0]) == pytest.approx(1 + 2 * np.exp(-3e38 / temperature), rel=1e-6)
+
+
 def test_rows_far_apart_are_addressed_in_64_bits() -> None:
     width, stride = 8, 2**30 + 64
     room = torch.empty(2 * stride + width, dtype=torch.float16, device=DEVICE)  # pages that nothing touches

@@ -37,10 +37,11 @@ def effective(temperature):
 def exponent_scale(temperature):
     """float32 c with exp((x - max) / T) = 2^((x - max) * c).
 
-    Kept above the smallest normal float32: at a temperature so high, c = 0 would make NaN of -inf * 0.
+    At least 2^-149, the smallest float32: at a temperature so high, c = 0 would make NaN of -inf * 0, and with a normal
+    number 3e38 would count at every temperature.
     """
     log2_e = 1.4426950408889634
-    return tl.maximum(log2_e / effective(temperature), 2e-38).to(tl.float32)
+    return tl.maximum(log2_e / effective(temperature), 1.401298464324817e-45).to(tl.float32)
 
 
 @triton.jit

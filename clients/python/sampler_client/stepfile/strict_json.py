@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Final, NoReturn
 
 from sampler_client.errors import InvalidStep, invalid
@@ -59,8 +60,7 @@ def loads(text: bytes) -> object:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise MalformedText(f"the key {shown(twice)} stands twice in one object")
     return found
 
