@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.rate and options.pause:
+        parser.error("--rate says when each step starts, and --pause too: give one of them")
     if not (options.allow_remote or is_local(options.address)):
         parser.error(f"{options.address} is not on this host; if it is yours to load, say --allow-remote")
     test = _load_test(options)
@@ -101,7 +103,7 @@ def _load_test(options: argparse.Namespace) -> LoadTest:
         ),
         stream=options.transport == "stream",
         concurrency=options.concurrency,
-        extent=Extent(count=count, seconds=options.duration, rate=options.rate),
+        extent=Extent(count=count, seconds=options.duration, rate=options.rate, pause=options.pause * 1e-3),
         turns=options.turns,
         warmup=options.warmup,
         echo=options.echo,
@@ -132,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--count", type=_whole(1, MOST_CALLS), help="steps; 1000 where no duration is given")
     how.add_argument("--duration", type=_number(0.0, MOST_SECONDS), metavar="SECONDS", help="instead of, or within")
     how.add_argument("--rate", type=_number(0.0, 1e6), help="steps a second, latencies from their intended start")
+    how.add_argument("--pause", type=_number(0.0, 60_000.0, or_zero=True), default=0.0, metavar="MS", help="of a caller, each step")
     how.add_argument("--transport", choices=("stream", "unary"), default="stream", help="the call to use")
     how.add_argument("--turns", type=_whole(1, 1000), default=4, help="service and echo take so many turns each")
     how.add_argument("--warmup", type=_whole(0, 100_000), default=20, help="uncounted calls of each caller")
@@ -163,10 +166,10 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return number
 
 
-def _number(above: float, high: float) -> Callable[[str], float]:
+def _number(above: float, high: float, *, or_zero: bool = False) -> Callable[[str], float]:
     def number(text: str) -> float:
         value = float(text)
-        if not above < value <= high:
+        if not (above < value <= high or (or_zero and value == 0)):
             raise argparse.ArgumentTypeError(f"{text} must be above {above:g} and at most {high:g}")
         return value
 

@@ -121,6 +121,7 @@ class LoadTest:
                 "count": self.extent.count if self.extent.seconds is None else None,
                 "seconds": self.extent.seconds,
                 "rate": self.extent.rate,
+                "pause": self.extent.pause,
                 "turns": self.turns,
                 "message_bytes": sent,
                 "answer_bytes": received,

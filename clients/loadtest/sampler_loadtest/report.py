@@ -34,7 +34,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(
             f"without the device's time a call takes {ratio['service_us']:.0f} us, the echo {ratio['echo_us']:.0f} us: "
             f"{ratio['ratio']:.2f} times the floor, at {ratio['rate_ratio']:.2f} of its rate "
-            f"(medians of {len(ratio['turns']['ratio'])} turns)",
+            f"(medians of {len(ratio['ratio_of_turns'])} turns; tenth percentiles: {ratio['quiet']['service_us']:.0f} us, "
+            f"{ratio['quiet']['echo_us']:.0f} us, {ratio['quiet']['ratio']:.2f} times)",
             highlight=False,
         )
 

@@ -28,11 +28,14 @@ class Extent:
         count: Calls at most, over all callers.
         seconds: No call starts later than this; None: only ``count`` ends the phase.
         rate: Calls a second over all callers; None: a caller starts its next call when the last has ended.
+        pause: Seconds between the end of a caller's call and the start of its next, as an engine computes between its
+            steps; without ``rate``. It is no part of any latency.
     """
 
     count: int = MOST_CALLS
     seconds: float | None = None
     rate: float | None = None
+    pause: float = 0.0
 
 
 def run_phase(
@@ -104,6 +107,8 @@ class _Running:
         """Number and intended start of the next call, waited for; None when the phase is over."""
         number = next(self._numbers)
         extent = self.extent
+        if extent.pause and extent.rate is None:
+            self.stopped.wait(extent.pause)
         now = time.perf_counter()
         intended = now if extent.rate is None else self.started + number / extent.rate
         over = extent.seconds is not None and intended - self.started >= extent.seconds
