@@ -101,8 +101,8 @@ def server(kind: str) -> Iterator[str]:
 def measure(seconds: float) -> dict[str, Any]:
     """All cases and all messages."""
     report: dict[str, Any] = {
-        "what": "service time (a call less the step's device time) against an echo of the same messages; k=4, bfloat16, "
-        "temperature 0.7, draft logits, one stream unless said; CPU backend, one thread",
+        "what": "service time (a call less the step's device time) against an echo of the same messages; k=4, "
+        "bfloat16, temperature 0.7, draft logits, one stream unless said; CPU backend, one thread",
         "units": "microseconds",
         "date": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
         "machine": machine(),
