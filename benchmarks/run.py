@@ -1,7 +1,7 @@
 """Every benchmark that this machine can run; each writes its figures to ``results/`` as data.
 
-    make bench                  all of them, several minutes
-    make bench ARGS=service     some: cpu_step, service, gpu_first
+make bench                  all of them, several minutes
+make bench ARGS=service     some: cpu_step, service, gpu_first
 """
 
 from __future__ import annotations

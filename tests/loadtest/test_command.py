@@ -11,6 +11,7 @@ import pytest
 from sampler_loadtest.addresses import is_local
 from sampler_loadtest.cli import ExitStatus, main
 from sampler_loadtest.echo_server import OPTIONS
+from sampler_service.config import Settings
 from sampler_service.limits import Limits
 from sampler_service.server import channel_arguments
 
@@ -97,4 +98,4 @@ def test_other_addresses(address: str) -> None:
 
 
 def test_the_echo_serves_with_the_options_of_the_service() -> None:
-    assert list(OPTIONS) == channel_arguments(Limits())
+    assert list(OPTIONS) == channel_arguments(Limits(), Settings().keepalive_seconds)
