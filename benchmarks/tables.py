@@ -67,10 +67,8 @@ def cpu_steps() -> str:
     for row in load("cpu_step")["results"]:
         times = (f"{row['tenth_percentile_ms'][name]:.1f}" for name in others)
         memory = (f"{row['peak_bytes'][name] / 1e6:.1f}" for name in ("ours", "well_written"))
-        rows.append(
-            [f"B={row['requests']}, {row['threads']} threads", f"{row['mean_accepted']:.1f} of 4", *times]
-            + [f"{row['median_ms']['ours']:.1f}", *memory]
-        )
+        case, accepted = f"B={row['requests']}, {row['threads']} threads", f"{row['mean_accepted']:.1f} of 4"
+        rows.append([case, accepted, *times, f"{row['median_ms']['ours']:.1f}", *memory])
     header = (
         "| case | accepted | ours | well-written torch | looped | naive | ours, median | MB, ours | MB, well-written |"
     )
