@@ -48,7 +48,10 @@ class Settings(BaseSettings):
         default="auto", description="What runs the steps; auto takes the GPU if there is one."
     )
     threads: int = Field(
-        default=0, ge=0, le=1024, description="Threads of the CPU backend; 0 leaves it to torch (one for each core)."
+        default=0,
+        ge=0,
+        le=1024,
+        description="Threads that torch may use, 0 for its own choice; the passes over logits use one.",
     )
     max_receive_mib: int = Field(
         default=256, ge=1, le=2047, description="Largest message taken, in MiB; a step with its logits is one message."
