@@ -6,5 +6,4 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Words32 = NDArray[np.uint32]
 Words64 = NDArray[np.uint64]
