@@ -49,7 +49,9 @@ def channel_arguments(limits: Limits, keepalive_seconds: float) -> list[tuple[st
         ("grpc.so_reuseport", 0),
         # A client that was stopped, or whose host vanished, leaves a connection that never ends, with its streams.
         ("grpc.keepalive_time_ms", ask_ms),
+        # The first is only for what the second does not hold for: a question of gRPC's own has a minute to be answered.
         ("grpc.keepalive_timeout_ms", ask_ms // 3),
+        ("grpc.http2.ping_timeout_ms", ask_ms // 3),
         # The same for one that connects and never says anything.
         ("grpc.server_handshake_timeout_ms", ask_ms + ask_ms // 3),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -66,7 +68,8 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         announce: Called with each address once steps are served there.
 
     Returns:
-        Whether the device thread has ended too. If it has not, a step hangs, and only the end of the process ends it.
+        Whether everything has ended. If not, a step hangs, or a client that was stopped takes nothing; then only the
+        end of the process ends it.
 
     Raises:
         CannotListen: An address cannot be had.
@@ -76,7 +79,13 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     worker, lifecycle = Worker(), Lifecycle()
     dispatcher = Dispatcher(engine, worker, limits)
     server = grpc.aio.server(options=channel_arguments(limits, settings.keepalive_seconds))
-    servicer = Servicer(info=server_info(engine, limits), limits=limits, dispatcher=dispatcher, lifecycle=lifecycle)
+    servicer = Servicer(
+        info=server_info(engine, limits),
+        limits=limits,
+        dispatcher=dispatcher,
+        lifecycle=lifecycle,
+        unread_seconds=settings.unread_seconds,
+    )
     server.add_generic_rpc_handlers((servicer.handler(),))
     probes = health.aio.HealthServicer()
     await _set_health(probes, _NOT_SERVING)
@@ -99,13 +108,25 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         await signals.get()
         await _drain(settings, lifecycle, probes, signals)
     finally:
-        await server.stop(_LAST_GRACE)
+        closed = await _stop(server)
         listeners.close()
         stopped = await asyncio.to_thread(worker.stop, _LAST_GRACE)
+    if not closed:
+        _log.warning("a client takes nothing of what it is sent; leaving it")
     if not stopped:
         _log.warning("a step is still running; leaving it")
     _log.info("ended")
-    return stopped
+    return closed and stopped
+
+
+async def _stop(server: grpc.aio.Server) -> bool:
+    """End the server; whether it has ended. gRPC waits without end for a connection that it cannot write to."""
+    stopping = asyncio.create_task(server.stop(_LAST_GRACE))
+    done, _ = await asyncio.wait({stopping}, timeout=2 * _LAST_GRACE)
+    if not done:
+        return False
+    stopping.result()
+    return True
 
 
 async def _drain(
@@ -115,7 +136,7 @@ async def _drain(
     _log.info("draining for at most %g seconds", settings.drain_seconds)
     lifecycle.start_drain()
     await probes.enter_graceful_shutdown()
-    idle = asyncio.create_task(lifecycle.idle())
+    idle = asyncio.create_task(lifecycle.quiet())
     again = asyncio.create_task(signals.get())
     done, _ = await asyncio.wait({idle, again}, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
     idle.cancel()

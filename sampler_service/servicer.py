@@ -38,16 +38,24 @@ class Servicer:
         limits: What is admitted.
         dispatcher: Runs the steps.
         lifecycle: Counts calls, and refuses them during a drain.
+        unread_seconds: How long a stream's answer may wait to be taken.
     """
 
     def __init__(
-        self, *, info: pb.GetServerInfoResponse, limits: Limits, dispatcher: Dispatcher, lifecycle: Lifecycle
+        self,
+        *,
+        info: pb.GetServerInfoResponse,
+        limits: Limits,
+        dispatcher: Dispatcher,
+        lifecycle: Lifecycle,
+        unread_seconds: float,
     ) -> None:
         self._info = info.SerializeToString()
         self._limits = limits
         self._dispatcher = dispatcher
         self._lifecycle = lifecycle
         self._decoder = StepDecoder(limits, info.backend)
+        self._unread_seconds = unread_seconds
         self._streams = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -112,6 +120,7 @@ class Servicer:
             dispatcher=self._dispatcher,
             lifecycle=self._lifecycle,
             limits=self._limits,
+            unread_seconds=self._unread_seconds,
         )
         self._streams += 1
         try:
