@@ -79,6 +79,10 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(
         default=30.0, ge=0, le=3600, description="Longest wait for open calls on SIGTERM or SIGINT, in seconds."
     )
+    metrics: str = Field(
+        default="",
+        description="Loopback address, host:port, on which figures for Prometheus are served over HTTP; empty: none.",
+    )
     reflection: bool = Field(default=True, description="Serve gRPC reflection, for grpcurl and the like.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What is logged, to standard error."

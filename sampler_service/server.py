@@ -26,7 +26,7 @@ from sampler_service.engine import Engine
 from sampler_service.info import server_info
 from sampler_service.lifecycle import Lifecycle
 from sampler_service.limits import Limits
-from sampler_service.listen import bind_all
+from sampler_service.listen import CannotListen, bind_all
 from sampler_service.servicer import SERVICE, Servicer
 from sampler_service.worker import Worker
 
@@ -92,6 +92,7 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     health_pb2_grpc.add_HealthServicer_to_server(probes, server)
     if settings.reflection:
         _reflect(server)
+    end_metrics = _metrics(settings, dispatcher, servicer)
     listeners = bind_all(server, settings.listen, allow_remote=settings.allow_remote)
     try:
         signals = _signals()
@@ -110,6 +111,7 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     finally:
         closed = await _stop(server)
         listeners.close()
+        end_metrics()
         stopped = await asyncio.to_thread(worker.stop, _LAST_GRACE)
     if not closed:
         _log.warning("a client takes nothing of what it is sent; leaving it")
@@ -117,6 +119,20 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         _log.warning("a step is still running; leaving it")
     _log.info("ended")
     return closed and stopped
+
+
+def _metrics(settings: Settings, dispatcher: Dispatcher, servicer: Servicer) -> Callable[[], None]:
+    """Count and serve the figures, if they are wanted; what ends that."""
+    if not settings.metrics:
+        return lambda: None
+    try:
+        # Imported only where it is wanted: a server works without the package.
+        from sampler_service.metrics import Metrics  # noqa: PLC0415
+    except ImportError as error:
+        raise CannotListen("metrics need a package: pip install 'sampler-service[metrics]'") from error
+    metrics = Metrics(dispatcher.admission, lambda: servicer.streams)
+    servicer.watch = metrics.answered
+    return metrics.serve(settings.metrics)
 
 
 async def _stop(server: grpc.aio.Server) -> bool:

@@ -22,7 +22,7 @@ from sampler_service.codec.kept import KeptState
 from sampler_service.codec.parse import parse
 from sampler_service.codec.result import fill_result
 from sampler_service.codec.step import StepDecoder
-from sampler_service.dispatch import Dispatcher, Pending
+from sampler_service.dispatch import Dispatcher, Done, Pending
 from sampler_service.errors import Reason, Refusal, internal, refuse
 from sampler_service.lifecycle import LONGEST_LINGER, QUIET, Lifecycle, draining
 from sampler_service.limits import Limits
@@ -57,6 +57,7 @@ class VerifyStream:
         lifecycle: Says when to drain.
         limits: Of what is read ahead, and of what the stream may keep.
         unread_seconds: How long an answer may wait to be taken.
+        watch: Called with every answer; None: nobody counts.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class VerifyStream:
         lifecycle: Lifecycle,
         limits: Limits,
         unread_seconds: float,
+        watch: Done | None,
     ) -> None:
         self._context = context
         self._decoder = decoder
@@ -78,6 +80,7 @@ class VerifyStream:
         self._answers: deque[_Answer] = deque()
         self._ready = asyncio.Event()
         self._unread = Unread(unread_seconds)
+        self._watch = watch
         self._last_read = 0.0
         self._ending = False
 
@@ -167,6 +170,8 @@ class VerifyStream:
 
     def _finish(self, answer: _Answer, outcome: Ran | Refusal) -> None:
         answer.pending = None
+        if self._watch is not None:
+            self._watch(outcome)
         message = pb.VerifyStreamResponse(step_id=answer.step_id)
         if isinstance(outcome, Refusal):
             message.error.CopyFrom(step_error(outcome))
