@@ -30,6 +30,9 @@ PATIENT = RetryPolicy(attempts=1000, first_delay=0.02, max_delay=0.2)
 STEP_SECONDS = 60.0
 """Within which every step must be answered, a start of the server included."""
 
+DOWN_SECONDS = (2.0, 6.0)
+"""Beside the two that a server takes to start."""
+
 BACK_SECONDS = 3.0
 """From the server's first line to the first answer after it: twice the longest wait of the client before it tries again
 (policy and connection, 0.2 and 1 s), and room for a busy machine."""
@@ -106,6 +109,8 @@ def restart(report: Report, directory: Path, *, kills: int, seed: int) -> None:
                 server.server.process.kill()
                 report.done["servers killed"] += 1
                 report.tick()
+            # The longer nobody was there, the longer gRPC waits on its own before it looks again.
+            time.sleep(rng.uniform(*DOWN_SECONDS))
 
 
 def _compare(report: Report, client: SamplerClient, callers: list[Caller]) -> None:
