@@ -13,9 +13,12 @@ from sampler_client.retry import NO_RETRIES
 from tests.chaos.report import Report
 from tests.chaos.restart import step_of
 from tests.chaos.watched import watched
-from tests.service.bookkeeper import Bookkeeper
+from tests.service.bookkeeper import MIN_RESULTS, Bookkeeper
 
 STREAMS, CALLERS = 3, 3
+LOAD_SECONDS = 20.0
+"""Within which everybody has had answers, even on a busy machine."""
+
 END_SECONDS = 5.0
 """From SIGTERM to the end. The linger of a stream (2 s), gRPC's grace and the device thread's (1 s each) come to 4; the
 steps in flight take milliseconds."""
@@ -71,7 +74,8 @@ def drain(report: Report, directory: Path, *, rounds: int, seed: int) -> None:
         with watched(place) as server:
             streams = [Bookkeeper(server.address) for _ in range(STREAMS)]
             callers = [Caller(server.address) for _ in range(CALLERS)]
-            time.sleep(rng.uniform(0.5, 1.0))
+            _wait_for_load(streams, callers)
+            time.sleep(rng.uniform(0.0, 0.5))
             started = time.monotonic()
             server.check_end(report)
             report.at_most("until the end", time.monotonic() - started, END_SECONDS, "s")
@@ -81,6 +85,13 @@ def drain(report: Report, directory: Path, *, rounds: int, seed: int) -> None:
                 _check(report, stream)
         report.tick()
         report.done["servers ended"] += 1
+
+
+def _wait_for_load(streams: list[Bookkeeper], callers: list[Caller]) -> None:
+    until = time.monotonic() + LOAD_SECONDS
+    while min(len(one.answers) for one in streams) <= MIN_RESULTS or not all(one.ends["answered"] for one in callers):
+        assert time.monotonic() < until, "a stream or caller has no answers"
+        time.sleep(0.02)
 
 
 def _check(report: Report, stream: Bookkeeper) -> None:

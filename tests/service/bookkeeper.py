@@ -13,6 +13,10 @@ from tests.service.serving import CALL_SECONDS, call_stream, stream_request
 from tests.service.steps import good_step
 
 
+MIN_RESULTS = 10
+"""More than these, and a stream was under load."""
+
+
 class Bookkeeper:
     """A client that sends as fast as it is let, and writes down what it sent and what came back."""
 
@@ -49,14 +53,21 @@ class Bookkeeper:
         self._ended.set()
 
     def check(self) -> None:
+        """Once the server has ended: every step that was sent has its answer, in order, and the end says why.
+
+        Raises:
+            AssertionError: With what is not as it should be.
+        """
         self._thread.join(CALL_SECONDS)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive(), "the stream goes on"
         self._channel.close()
         results = [answer for answer in self.answers if answer.WhichOneof("outcome") == "result"]
-        refusals = self.answers[len(results) :]
-        assert len(results) > 10
-        assert isinstance(self.error, grpc.Call)
-        assert self.error.code() is grpc.StatusCode.UNAVAILABLE
-        assert {answer.error.reason for answer in refusals} <= {"DRAINING"}
-        # In order, and every step that was sent has its answer.
-        assert [answer.step_id for answer in self.answers] == list(range(1, self._sent.qsize() + 1))
+        reasons = {answer.error.reason for answer in self.answers[len(results) :]}
+        assert len(results) > MIN_RESULTS, f"{len(results)} results: the server ended before there was a load"
+        assert isinstance(self.error, grpc.Call), "the stream ended without an error"
+        assert self.error.code() is grpc.StatusCode.UNAVAILABLE, str(self.error)
+        assert reasons <= {"DRAINING"}, f"refused for {reasons}"
+        ids, sent = [answer.step_id for answer in self.answers], self._sent.qsize()
+        assert ids == list(range(1, sent + 1)), (
+            f"{sent} steps sent, answers to {len(ids)} up to {ids[-1]}; {self.error}"
+        )
