@@ -12,7 +12,6 @@ from sampler_client.v1 import sampler_pb2 as pb
 from tests.service.serving import CALL_SECONDS, call_stream, stream_request
 from tests.service.steps import good_step
 
-
 MIN_RESULTS = 10
 """More than these, and a stream was under load."""
 
