@@ -125,14 +125,17 @@ def _serve(settings: Settings) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     if settings.threads:
         torch.set_num_threads(settings.threads)
+
+    async def serve_to_the_end() -> None:
+        if not await run(settings, Engine.of(settings.backend), _announce):
+            # From within: the end of the event loop waits for calls that never end, the end of Python for threads.
+            logging.shutdown()
+            os._exit(0)
+
     try:
-        stopped = asyncio.run(run(settings, Engine.of(settings.backend), _announce))
+        asyncio.run(serve_to_the_end())
     except (BackendUnavailable, CannotListen, Refusal) as error:
         _stop(str(error), _FAILED)
-    if not stopped:
-        # Python would wait for native threads that never end, and abort.
-        logging.shutdown()
-        os._exit(0)
 
 
 @main.command()

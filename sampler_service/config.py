@@ -77,10 +77,14 @@ class Settings(BaseSettings):
         ge=1,
         le=3600,
         description="Silence after which a client is asked whether it is still there, in seconds; "
-        "it has a third of that to answer, else its connection is closed.",
+        "it has a third of that to answer, and both together to take an answer of a stream, else it is given up.",
     )
     drain_seconds: float = Field(
         default=30.0, ge=0, le=3600, description="Longest wait for open calls on SIGTERM or SIGINT, in seconds."
+    )
+    metrics: str = Field(
+        default="",
+        description="Loopback address, host:port, on which figures for Prometheus are served over HTTP; empty: none.",
     )
     reflection: bool = Field(default=True, description="Serve gRPC reflection, for grpcurl and the like.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -91,6 +95,11 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @property
+    def unread_seconds(self) -> float:
+        """How long a stream's answer may wait to be taken: as long as a silent client has to show that it is there."""
+        return self.keepalive_seconds * 4 / 3
 
     @property
     def limits(self) -> Limits:

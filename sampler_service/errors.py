@@ -41,6 +41,7 @@ class Reason(str, enum.Enum):
     QUEUE_FULL = "QUEUE_FULL"
     QUEUE_BYTES_FULL = "QUEUE_BYTES_FULL"
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
+    ANSWERS_NOT_READ = "ANSWERS_NOT_READ"
     DRAINING = "DRAINING"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -152,6 +153,12 @@ TABLE: Final[Mapping[str, Entry]] = MappingProxyType(
             "As many streams are open as the server admits.",
             "Close streams that are not used, or raise `max_streams`.",
             retry_after_ms=1000,
+        ),
+        Reason.ANSWERS_NOT_READ.value: Entry(
+            grpc.StatusCode.UNAVAILABLE,
+            "The client of a stream left an answer lying for so long that its connection counts as lost.",
+            "Read answers as they come, on a thread of their own if need be, or raise `keepalive_seconds`.",
+            retry_after_ms=20,
         ),
         Reason.DRAINING.value: Entry(
             grpc.StatusCode.UNAVAILABLE,

@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
 
 from sampler_service.errors import Reason, Refusal, refuse
+
+QUIET: Final = 0.2
+"""Seconds in which nothing came, after which a drain is known to everybody: what a client sent before it could know has
+arrived by then and was answered."""
+
+LONGEST_LINGER: Final = 2.0
+"""Seconds for which a client that will not stop sending goes on being refused."""
 
 
 class Lifecycle:
@@ -17,6 +26,7 @@ class Lifecycle:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = asyncio.Event()
+        self._last_refused = 0.0
 
     @property
     def is_draining(self) -> bool:
@@ -30,6 +40,7 @@ class Lifecycle:
             Refusal: DRAINING.
         """
         if self.is_draining:
+            self._last_refused = perf_counter()
             raise draining()
 
     @contextmanager
@@ -60,6 +71,13 @@ class Lifecycle:
     async def idle(self) -> None:
         """Wait until no call is open."""
         await self._idle.wait()
+
+    async def quiet(self) -> None:
+        """Wait until no call is open and none comes any more: gRPC cancels those that come once it stops."""
+        await self.idle()
+        since = perf_counter()
+        while perf_counter() - max(since, self._last_refused) < QUIET and perf_counter() - since < LONGEST_LINGER:
+            await asyncio.sleep(QUIET / 4)
 
 
 def draining() -> Refusal:

@@ -60,7 +60,7 @@ class Listeners:
                 _bind(server, f"unix:{path}")
             self.addresses.append(f"unix:{path}")
             return
-        host, port = _host_port(address)
+        host, port = host_port(address)
         if not (allow_remote or is_loopback(host)):
             what = f"{address} can be reached from other hosts, and nothing here checks who calls"
             raise CannotListen(f"{what}; listen on 127.0.0.1 or a unix socket, or say --allow-remote")
@@ -154,7 +154,12 @@ def _remove_socket(path: Path) -> None:
         path.unlink()
 
 
-def _host_port(address: str) -> tuple[str, int]:
+def host_port(address: str) -> tuple[str, int]:
+    """Host and port of a TCP address; an IPv6 host keeps its brackets.
+
+    Raises:
+        CannotListen: It is none.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
         raise CannotListen(f"{address} is no address; it must be unix:/path or host:port ([::1]:port for IPv6)")
@@ -182,7 +187,7 @@ def _cause(address: str) -> str:
     unknown = "it is in use, or not ours to bind"
     if address.startswith("unix:"):
         return unknown
-    host, port = _host_port(address)
+    host, port = host_port(address)
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:

@@ -26,7 +26,7 @@ from sampler_service.engine import Engine
 from sampler_service.info import server_info
 from sampler_service.lifecycle import Lifecycle
 from sampler_service.limits import Limits
-from sampler_service.listen import bind_all
+from sampler_service.listen import CannotListen, bind_all
 from sampler_service.servicer import SERVICE, Servicer
 from sampler_service.worker import Worker
 
@@ -49,7 +49,9 @@ def channel_arguments(limits: Limits, keepalive_seconds: float) -> list[tuple[st
         ("grpc.so_reuseport", 0),
         # A client that was stopped, or whose host vanished, leaves a connection that never ends, with its streams.
         ("grpc.keepalive_time_ms", ask_ms),
+        # The first is only for what the second does not hold for: a question of gRPC's own has a minute to be answered.
         ("grpc.keepalive_timeout_ms", ask_ms // 3),
+        ("grpc.http2.ping_timeout_ms", ask_ms // 3),
         # The same for one that connects and never says anything.
         ("grpc.server_handshake_timeout_ms", ask_ms + ask_ms // 3),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -66,7 +68,8 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         announce: Called with each address once steps are served there.
 
     Returns:
-        Whether the device thread has ended too. If it has not, a step hangs, and only the end of the process ends it.
+        Whether everything has ended. If not, a step hangs, or a client that was stopped takes nothing; then only the
+        end of the process ends it.
 
     Raises:
         CannotListen: An address cannot be had.
@@ -76,13 +79,20 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     worker, lifecycle = Worker(), Lifecycle()
     dispatcher = Dispatcher(engine, worker, limits)
     server = grpc.aio.server(options=channel_arguments(limits, settings.keepalive_seconds))
-    servicer = Servicer(info=server_info(engine, limits), limits=limits, dispatcher=dispatcher, lifecycle=lifecycle)
+    servicer = Servicer(
+        info=server_info(engine, limits),
+        limits=limits,
+        dispatcher=dispatcher,
+        lifecycle=lifecycle,
+        unread_seconds=settings.unread_seconds,
+    )
     server.add_generic_rpc_handlers((servicer.handler(),))
     probes = health.aio.HealthServicer()
     await _set_health(probes, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(probes, server)
     if settings.reflection:
         _reflect(server)
+    end_metrics = _metrics(settings, dispatcher, servicer)
     listeners = bind_all(server, settings.listen, allow_remote=settings.allow_remote)
     try:
         signals = _signals()
@@ -99,13 +109,40 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
         await signals.get()
         await _drain(settings, lifecycle, probes, signals)
     finally:
-        await server.stop(_LAST_GRACE)
+        closed = await _stop(server)
         listeners.close()
+        end_metrics()
         stopped = await asyncio.to_thread(worker.stop, _LAST_GRACE)
+    if not closed:
+        _log.warning("a client takes nothing of what it is sent; leaving it")
     if not stopped:
         _log.warning("a step is still running; leaving it")
     _log.info("ended")
-    return stopped
+    return closed and stopped
+
+
+def _metrics(settings: Settings, dispatcher: Dispatcher, servicer: Servicer) -> Callable[[], None]:
+    """Count and serve the figures, if they are wanted; what ends that."""
+    if not settings.metrics:
+        return lambda: None
+    try:
+        # Imported only where it is wanted: a server works without the package.
+        from sampler_service.metrics import Metrics  # noqa: PLC0415
+    except ImportError as error:
+        raise CannotListen("metrics need a package: pip install 'sampler-service[metrics]'") from error
+    metrics = Metrics(dispatcher.admission, lambda: servicer.streams)
+    servicer.watch = metrics.answered
+    return metrics.serve(settings.metrics)
+
+
+async def _stop(server: grpc.aio.Server) -> bool:
+    """End the server; whether it has ended. gRPC waits without end for a connection that it cannot write to."""
+    stopping = asyncio.create_task(server.stop(_LAST_GRACE))
+    done, _ = await asyncio.wait({stopping}, timeout=2 * _LAST_GRACE)
+    if not done:
+        return False
+    stopping.result()
+    return True
 
 
 async def _drain(
@@ -115,7 +152,7 @@ async def _drain(
     _log.info("draining for at most %g seconds", settings.drain_seconds)
     lifecycle.start_drain()
     await probes.enter_graceful_shutdown()
-    idle = asyncio.create_task(lifecycle.idle())
+    idle = asyncio.create_task(lifecycle.quiet())
     again = asyncio.create_task(signals.get())
     done, _ = await asyncio.wait({idle, again}, timeout=settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED)
     idle.cancel()

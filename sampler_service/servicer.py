@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import Message
@@ -15,7 +15,7 @@ from sampler_kernels.refusal import Reason as CoreReason
 from sampler_service.codec.parse import parse
 from sampler_service.codec.result import fill_result
 from sampler_service.codec.step import StepDecoder
-from sampler_service.dispatch import Dispatcher
+from sampler_service.dispatch import Dispatcher, Done
 from sampler_service.errors import Reason, Refusal, internal, refuse
 from sampler_service.lifecycle import Lifecycle
 from sampler_service.limits import Limits
@@ -38,17 +38,34 @@ class Servicer:
         limits: What is admitted.
         dispatcher: Runs the steps.
         lifecycle: Counts calls, and refuses them during a drain.
+        unread_seconds: How long a stream's answer may wait to be taken.
+
+    Attributes:
+        watch: Called with every answer; None: nobody counts.
     """
 
     def __init__(
-        self, *, info: pb.GetServerInfoResponse, limits: Limits, dispatcher: Dispatcher, lifecycle: Lifecycle
+        self,
+        *,
+        info: pb.GetServerInfoResponse,
+        limits: Limits,
+        dispatcher: Dispatcher,
+        lifecycle: Lifecycle,
+        unread_seconds: float,
     ) -> None:
         self._info = info.SerializeToString()
         self._limits = limits
         self._dispatcher = dispatcher
         self._lifecycle = lifecycle
         self._decoder = StepDecoder(limits, info.backend)
+        self.watch: Done | None = None
+        self._unread_seconds = unread_seconds
         self._streams = 0
+
+    @property
+    def streams(self) -> int:
+        """Streams open."""
+        return self._streams
 
     def handler(self) -> grpc.GenericRpcHandler:
         """All rpcs of the contract, to be added to a server; none of them has gRPC look into a message."""
@@ -70,10 +87,10 @@ class Servicer:
                 with self._lifecycle.call():
                     return await behavior(data, context)
             except Refusal as refusal:
-                await abort(context, refusal.released())
+                await self._refuse(context, refusal.released())
             except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
                 _log.exception("a call failed")
-                await abort(context, internal())
+                await self._refuse(context, internal())
 
         return guarded
 
@@ -88,6 +105,8 @@ class Servicer:
             raise refuse(Reason.FIELD_REQUIRED, "step is missing; there is nothing to verify", field="step")
         step = self._decoder.decode(message.step, tensors, None)
         ran = await self._dispatcher.result(step, len(data), arrived, context.time_remaining())
+        if self.watch is not None:
+            self.watch(ran)
         response = pb.VerifyResponse()
         fill_result(response.result, ran)
         return response.SerializeToString()
@@ -97,10 +116,15 @@ class Servicer:
             with self._lifecycle.call():
                 await self._run_stream(context)
         except Refusal as refusal:
-            await abort(context, refusal.released())
+            await self._refuse(context, refusal.released())
         except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
             _log.exception("a stream failed")
-            await abort(context, internal())
+            await self._refuse(context, internal())
+
+    async def _refuse(self, context: Context, refusal: Refusal) -> NoReturn:
+        if self.watch is not None:
+            self.watch(refusal)
+        await abort(context, refusal)
 
     async def _run_stream(self, context: Context) -> None:
         most = self._limits.max_streams
@@ -112,6 +136,8 @@ class Servicer:
             dispatcher=self._dispatcher,
             lifecycle=self._lifecycle,
             limits=self._limits,
+            unread_seconds=self._unread_seconds,
+            watch=self.watch,
         )
         self._streams += 1
         try:

@@ -22,21 +22,18 @@ from sampler_service.codec.kept import KeptState
 from sampler_service.codec.parse import parse
 from sampler_service.codec.result import fill_result
 from sampler_service.codec.step import StepDecoder
-from sampler_service.dispatch import Dispatcher, Pending
+from sampler_service.dispatch import Dispatcher, Done, Pending
 from sampler_service.errors import Reason, Refusal, internal, refuse
-from sampler_service.lifecycle import Lifecycle, draining
+from sampler_service.lifecycle import LONGEST_LINGER, QUIET, Lifecycle, draining
 from sampler_service.limits import Limits
 from sampler_service.statuses import step_error
 from sampler_service.steps import Ran
+from sampler_service.unread import Unread
 
 _log: Final = logging.getLogger(__name__)
 
-_QUIET: Final = 0.2
-"""Seconds without a message after which a draining stream ends. What its client sent before it could know of the drain
-has arrived by then and was answered; what it sends after the end is told by the stream's status."""
-
-_LONGEST_LINGER: Final = 2.0
-"""Seconds for which a draining stream goes on refusing a client that will not stop sending."""
+_CANCELLED_WITHIN: Final = 5.0
+"""Seconds within which a handler is cancelled whose client is gone; a write that failed without that is a fault."""
 
 
 class _Answer:
@@ -59,6 +56,8 @@ class VerifyStream:
         dispatcher: Runs the steps.
         lifecycle: Says when to drain.
         limits: Of what is read ahead, and of what the stream may keep.
+        unread_seconds: How long an answer may wait to be taken.
+        watch: Called with every answer; None: nobody counts.
     """
 
     def __init__(
@@ -69,6 +68,8 @@ class VerifyStream:
         dispatcher: Dispatcher,
         lifecycle: Lifecycle,
         limits: Limits,
+        unread_seconds: float,
+        watch: Done | None,
     ) -> None:
         self._context = context
         self._decoder = decoder
@@ -78,6 +79,8 @@ class VerifyStream:
         self._slots = asyncio.Semaphore(limits.max_read_ahead)
         self._answers: deque[_Answer] = deque()
         self._ready = asyncio.Event()
+        self._unread = Unread(unread_seconds)
+        self._watch = watch
         self._last_read = 0.0
         self._ending = False
 
@@ -85,9 +88,12 @@ class VerifyStream:
         """Answer every step read, until the client half-closes or the server drains.
 
         Raises:
-            Refusal: DRAINING, once everything that was read is answered.
+            Refusal: DRAINING, once everything that was read is answered. ANSWERS_NOT_READ.
         """
+        writer = asyncio.current_task()
+        assert writer is not None
         reader = asyncio.create_task(self._read())
+        watcher = asyncio.create_task(self._unread.watch(writer))
         ender = asyncio.create_task(self._end_on_drain())
         try:
             await self._write()
@@ -95,9 +101,14 @@ class VerifyStream:
                 raise draining()
             # A fault of the reader must not look like a stream that ended well.
             reader.result()
+        except asyncio.CancelledError:
+            refusal = self._unread.refusal()
+            if refusal is None:
+                raise
+            raise refusal from None
         finally:
-            reader.cancel()
-            ender.cancel()
+            for task in (reader, ender, watcher):
+                task.cancel()
             self._abandon()
 
     async def _read(self) -> None:
@@ -118,12 +129,22 @@ class VerifyStream:
         while True:
             while self._answers and (response := self._answers[0].response) is not None:
                 self._answers.popleft()
-                await self._context.write(response)
+                await self._send(response)
                 self._slots.release()
             if self._ending and not self._answers:
                 return
             self._ready.clear()
             await self._ready.wait()
+
+    async def _send(self, response: bytes) -> None:
+        self._unread.since = perf_counter()
+        try:
+            await self._context.write(response)
+            self._unread.since = 0.0
+        except grpc.aio.InternalError:
+            # All that gRPC says where the client is gone; a moment later it cancels us for that, and nothing is wrong.
+            await asyncio.sleep(_CANCELLED_WITHIN)
+            raise
 
     async def _begin(self, data: bytes, arrived: float) -> None:
         """Start a step. Whatever is wrong with it, the stream goes on."""
@@ -149,6 +170,8 @@ class VerifyStream:
 
     def _finish(self, answer: _Answer, outcome: Ran | Refusal) -> None:
         answer.pending = None
+        if self._watch is not None:
+            self._watch(outcome)
         message = pb.VerifyStreamResponse(step_id=answer.step_id)
         if isinstance(outcome, Refusal):
             message.error.CopyFrom(step_error(outcome))
@@ -163,12 +186,12 @@ class VerifyStream:
         await self._lifecycle.drain_started()
         idle_since = perf_counter()
         while True:
-            await asyncio.sleep(_QUIET / 4)
+            await asyncio.sleep(QUIET / 4)
             now = perf_counter()
             # A step that waits for room is owed an answer as much as one that runs.
             if any(answer.response is None for answer in self._answers):
                 idle_since = now
-            elif now - max(idle_since, self._last_read) > _QUIET or now - idle_since > _LONGEST_LINGER:
+            elif now - max(idle_since, self._last_read) > QUIET or now - idle_since > LONGEST_LINGER:
                 self._end()
                 return
 

@@ -85,12 +85,6 @@ def test_no_command_hides_in_a_block_that_is_not_marked(page: Path) -> None:
     assert [line for line in (*indented, *other) if begins.match(line)] == []
 
 
-def test_absent_targets_are_absent_and_said_to_be() -> None:
-    for target, program in looked_at.ABSENT_TARGETS.items():
-        assert looked_at.make_dry(target).returncode != 0, f"make {target} is there: strike it from ABSENT_TARGETS"
-        assert program in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -159,11 +159,17 @@ class Parts:
 
 
 @asynccontextmanager
-async def parts(directory: Path, **limits: int) -> AsyncIterator[Parts]:
+async def parts(directory: Path, *, unread_seconds: float = 40.0, **limits: int) -> AsyncIterator[Parts]:
     engine, worker, lifecycle = ScriptedEngine(), Worker(), Lifecycle()
     bounds = Limits(**limits)
     dispatcher = Dispatcher(engine, worker, bounds)
-    servicer = Servicer(info=server_info(engine, bounds), limits=bounds, dispatcher=dispatcher, lifecycle=lifecycle)
+    servicer = Servicer(
+        info=server_info(engine, bounds),
+        limits=bounds,
+        dispatcher=dispatcher,
+        lifecycle=lifecycle,
+        unread_seconds=unread_seconds,
+    )
     server = grpc.aio.server(options=channel_arguments(bounds, keepalive_seconds=30.0))
     server.add_generic_rpc_handlers((servicer.handler(),))
     address = f"unix:{directory}/parts.sock"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import time
 from pathlib import Path
 
 import grpc
 import numpy as np
+import pytest
 
 from sampler_client.v1 import sampler_pb2 as pb
-from tests.service.serving import Parts, parts, refused, run, small_step, stream_request, unary_request
+from tests.service.serving import Parts, call_stream, parts, refused, run, small_step, stream_request, unary_request
 from tests.service.steps import D, V, good_step, tensor
 
 SETTLE_SECONDS = 0.3
@@ -283,3 +286,42 @@ def test_streams_are_counted(tmp_path: Path) -> None:
             await read(third)
 
     run(test)
+
+
+def test_a_client_that_takes_no_answer_is_given_up(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with parts(tmp_path, unread_seconds=0.5) as server:
+            server.engine.gate.release(100_000)
+            error = await asyncio.to_thread(_deaf, server.address, 2.0)
+            assert "ANSWERS_NOT_READ: " in error
+            assert "StatusCode.UNAVAILABLE" in error
+            assert server.dispatcher.admitted == 0
+
+    run(test)
+
+
+def test_a_client_that_takes_its_time_is_not(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with parts(tmp_path, unread_seconds=0.5) as server:
+            server.engine.gate.release(100)
+            call = server.stream()
+            for number in range(3):
+                await call.write(stream_request(small_step(), number))
+                await asyncio.sleep(0.8)
+            assert [(await read(call)).step_id for _ in range(3)] == [0, 1, 2]
+
+    run(test)
+
+
+def _deaf(address: str, seconds: float) -> str:
+    """Send without end and read nothing for a while; how the stream has ended."""
+    step = small_step()
+    # More than any window holds.
+    step.params.add(logprob_token_ids=[0] * 1000)
+    with grpc.insecure_channel(address) as channel:
+        answers = call_stream(channel, itertools.repeat(stream_request(step, 1)))
+        time.sleep(seconds)
+        with pytest.raises(grpc.RpcError) as caught:
+            for _ in answers:
+                pass
+    return str(caught.value)

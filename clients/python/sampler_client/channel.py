@@ -14,6 +14,9 @@ DEFAULT_TIMEOUT: Final = 30.0
 MAX_IN_FLIGHT: Final = 16
 """Steps that a session sends ahead of their answers at most; servers read 8 of them unless configured otherwise."""
 
+LONGEST_RECONNECT_MS: Final = 1000
+"""Longest wait between two looks for a server that is not there: one that has started again is found within it."""
+
 ChannelOptions = Sequence[tuple[str, Any]]
 
 _SERVICE: Final = "/sampler.v1.SamplerService"
@@ -27,6 +30,9 @@ def channel_options(max_answer_bytes: int, extra: ChannelOptions) -> list[tuple[
     return [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", max_answer_bytes),
+        # After a time without a server gRPC would look for it every two minutes only.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
         *extra,
     ]
 
