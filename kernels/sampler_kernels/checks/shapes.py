@@ -14,6 +14,9 @@ from sampler_kernels.refusal import Reason
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.step import Step
 
+_FAR = 2**64 - 1 - MAX_DRAFT_TOKENS
+"""Positions below this have room for any draft."""
+
 PER_REQUEST = "one for each request"
 """What a column's length is held to."""
 
@@ -104,6 +107,9 @@ def position_column(step: Step, lengths: NDArray[np.int64]) -> NDArray[np.uint64
         return np.zeros(len(lengths), np.uint64)
     check_count(len(step.positions), "positions", len(lengths), PER_REQUEST)
     positions, given = uint64_column(step.positions, "positions")
+    # One look at all of them is enough for nearly every step, and takes a quarter of the time.
+    if positions.max() < _FAR and given.all():
+        return positions
     beyond = ~given | (positions > np.uint64(2**64 - 1) - lengths.astype(np.uint64))
     if beyond.any():
         request = int(beyond.argmax())
