@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from sampler_client.v1 import sampler_pb2 as pb
-from sampler_kernels import DraftBlock, Step, StepRefused
+from sampler_kernels import DraftBlock, StepRefused
 from sampler_kernels.checks import checked_again
+from sampler_service.codec.lift import SMALL
 from sampler_service.codec.tensors import TensorReader, elements
 from sampler_service.steps import CheckedStep
 
@@ -29,8 +30,18 @@ _MAX_BYTES: Final = 2048
 """Longest rest of a message that is remembered. A batch of some 500 requests, each with an index, is as long."""
 
 _REPEATED: Final = frozenset(
-    ("target_logits", "draft_token_ids", "draft_lengths", "draft_blocks", "draft_block_index")
-    + ("params", "params_index", "kept_params", "seeds", "positions")
+    (
+        "target_logits",
+        "draft_token_ids",
+        "draft_lengths",
+        "draft_blocks",
+        "draft_block_index",
+        "params",
+        "params_index",
+        "kept_params",
+        "seeds",
+        "positions",
+    )
 )
 """Fields of a step that may be like another: all that is not a number is in the rest, where it is compared."""
 
@@ -72,8 +83,14 @@ class Numbers:
         self._message.positions.extend(self.positions.tolist())
 
 
-def take_numbers(message: pb.Step) -> Numbers | None:
-    """The numbers of a step, taken out of its message; None, and the message as it was, if some tensor has no bytes."""
+def take_numbers(message: pb.Step, reader: TensorReader) -> Numbers | None:
+    """The numbers of a step, taken out of its message.
+
+    None, and the message as it was, if some tensor has no bytes, or if taking them out of a large message would cost
+    memory and time that nobody has admitted yet.
+    """
+    if reader.parsed_bytes > SMALL:
+        return None
     tensors = [message.target_logits, message.draft_token_ids]
     tensors += [block.logits for block in message.draft_blocks]
     payloads = [tensor.inline_bytes for tensor in tensors]
@@ -157,6 +174,8 @@ class Repeats:
         step = checked.step
         layouts = [_Layout.of(tensor) for tensor in (step.target_logits, step.draft_token_ids)]
         layouts += [_Layout.of(block.logits) for block in step.draft_blocks]
+        if not all(layout.size for layout in layouts):
+            return
         # The message's bytes must not stay.
         empty = step.with_numbers(
             target_logits=_NOTHING,

@@ -50,7 +50,7 @@ class StepDecoder:
             Refusal: Mistakes come before what is not built: NOT_IMPLEMENTED says that the step is otherwise right.
         """
         repeats = self._repeats if kept is None else kept.repeats
-        numbers = take_numbers(message)
+        numbers = take_numbers(message, tensors)
         if numbers is None:
             return self._decode_fully(message, tensors, kept)
         again = repeats.recall(numbers, tensors)

@@ -53,9 +53,14 @@ class TensorReader:
 
     Args:
         payloads: Where their bytes are, if they were taken out of the message.
+        parsed_bytes: What was parsed: the size of the message without those.
+
+    Attributes:
+        parsed_bytes: As above.
     """
 
-    def __init__(self, payloads: Payloads | None) -> None:
+    def __init__(self, payloads: Payloads | None, parsed_bytes: int) -> None:
+        self.parsed_bytes = parsed_bytes
         self._payloads = payloads
 
     def __call__(

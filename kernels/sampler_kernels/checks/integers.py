@@ -47,7 +47,9 @@ def int_column(
     return column.astype(np.int64, copy=False)
 
 
-def uint64_column(values: Sequence[int | None] | NDArray[np.uint64], field: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def uint64_column(
+    values: Sequence[int | None] | NDArray[np.uint64], field: str
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """[B] uint64 of integers in [0, 2^64), and [B] bool: whether there is one (None reads as 0, False).
 
     Raises:
