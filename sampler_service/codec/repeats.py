@@ -23,11 +23,11 @@ from sampler_service.codec.lift import SMALL
 from sampler_service.codec.tensors import TensorReader, elements
 from sampler_service.steps import CheckedStep
 
-_ENTRIES: Final = 4
-"""Forms remembered in one place: an engine alternates between few. Each holds a few hundred bytes a request."""
+_ENTRIES: Final = 16
+"""Forms remembered in one place: batch size and draft lengths vary. A form takes some 100 bytes a request."""
 
 _MAX_BYTES: Final = 2048
-"""Longest rest of a message that is remembered. A batch of some 500 requests, each with an index, is as long."""
+"""Longest rest of a message that is remembered. A batch of 1,000 requests, each with a length and an index, has it."""
 
 _REPEATED: Final = frozenset(
     (
@@ -165,7 +165,10 @@ class Repeats:
     def recall(self, numbers: Numbers, reader: TensorReader) -> CheckedStep | None:
         """The step that the numbers were taken from, checked; None if it has to go the full way."""
         form = self._forms.get(numbers.rest)
-        return None if form is None else form.fill(numbers, reader)
+        if form is None:
+            return None
+        self._forms.move_to_end(numbers.rest)
+        return form.fill(numbers, reader)
 
     def remember(self, message: pb.Step, numbers: Numbers, checked: CheckedStep) -> None:
         """Note the form of a step that went the full way and passed."""

@@ -170,7 +170,7 @@ def test_streams_do_not_share_forms_of_kept_sets() -> None:
 
 def test_forms_hold_no_logits_and_are_few() -> None:
     decoder = StepDecoder(Limits())
-    for k in range(1, 12):
+    for k in range(1, repeats._ENTRIES + 5):
         step = pb.Step(
             target_logits=tensor(np.zeros((k + 1, V), np.float32), pb.DTYPE_FLOAT32),
             draft_token_ids=tensor(np.zeros(k, np.int32), pb.DTYPE_INT32),
