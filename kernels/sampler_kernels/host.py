@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class HostColumns:
     """What ``checks`` read out of a :class:`~sampler_kernels.step.Step` of B requests, and found to fit together.
 
@@ -33,6 +33,22 @@ class HostColumns:
     seeds: NDArray[np.uint64]
     has_seed: NDArray[np.bool_]
     positions: NDArray[np.uint64]
+
+    def of_others(
+        self, seeds: NDArray[np.uint64], has_seed: NDArray[np.bool_], positions: NDArray[np.uint64]
+    ) -> HostColumns:
+        """The same columns with other random numbers, for a step of the same shape."""
+        return HostColumns(
+            self.draft_lengths,
+            self.cu_drafts,
+            self.cu_num_logits,
+            self.params_index,
+            self.block_index,
+            self.first_draft_row,
+            seeds,
+            has_seed,
+            positions,
+        )
 
     def request_of_drafts(self) -> NDArray[np.int64]:
         """[D] int64, the request that each draft position belongs to."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from sampler_client.v1 import sampler_pb2 as pb
 from sampler_kernels.params import SamplingParams
 from sampler_kernels.step import IdMap
+from sampler_service.codec.repeats import Repeats
 from sampler_service.errors import Reason, refuse
 from sampler_service.limits import Limits
 
@@ -33,12 +34,16 @@ class KeptState:
 
     Args:
         limits: How much it may hold.
+
+    Attributes:
+        repeats: Forms of the stream's steps, which hold as long as nothing here changes.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._params: dict[int, SamplingParams] = {}
         self._draft_id_maps: dict[int, IdMap] = {}
+        self.repeats = Repeats()
 
     def params(self, key: int, where: str) -> SamplingParams:
         """The parameter set under ``key``; ``where`` is the path of the field that names it.
@@ -67,6 +72,7 @@ class KeptState:
 
     def apply(self, changes: Changes) -> None:
         """Keep, then forget: what a step forgets it may still have used."""
+        self.repeats.forget()
         self._params |= changes.params
         self._draft_id_maps |= changes.draft_id_maps
         if changes.forget is not None:

@@ -49,9 +49,9 @@ class Payloads:
         self._places.append((at, size))
         return (len(self._places) - 1).to_bytes(_NUMBER_BYTES, "little")
 
-    def of(self, tensor: pb.Tensor) -> memoryview:
-        """The payload of a tensor of the message: a view of the received bytes, aligned to nothing."""
-        at, size = self._places[int.from_bytes(tensor.inline_bytes, "little")]
+    def of(self, stand_in: bytes) -> memoryview:
+        """The payload that ``stand_in`` stands for: a view of the received bytes, aligned to nothing."""
+        at, size = self._places[int.from_bytes(stand_in, "little")]
         return self._data[at : at + size]
 
 

@@ -22,7 +22,7 @@ def parse(kind: type[M], data: bytes) -> tuple[M, TensorReader]:
     lifted = lift(kind, data)
     rest, payloads = (data, None) if lifted is None else lifted
     try:
-        return kind.FromString(rest), TensorReader(payloads)
+        return kind.FromString(rest), TensorReader(payloads, len(rest))
     except DecodeError as error:
         what = f"{len(data)} bytes are not a {kind.DESCRIPTOR.full_name}; they must be its protobuf encoding"
         raise refuse(Reason.MALFORMED_MESSAGE, what) from error

@@ -16,6 +16,7 @@ from sampler_service.codec.kept import KeptState
 from sampler_service.codec.located import located
 from sampler_service.codec.params import ParamsDecoder
 from sampler_service.codec.reading import Reading
+from sampler_service.codec.repeats import Repeats, take_numbers
 from sampler_service.codec.tensors import TensorReader
 from sampler_service.codec.unbuilt import check_unbuilt
 from sampler_service.errors import internal
@@ -35,6 +36,7 @@ class StepDecoder:
         self._limits = limits
         self._backend = backend
         self._params = ParamsDecoder(limits)
+        self._repeats = Repeats()
 
     def decode(self, message: pb.Step, tensors: TensorReader, kept: KeptState | None) -> CheckedStep:
         """The step of a message, checked whole; then, and only then, what it keeps is kept.
@@ -47,6 +49,18 @@ class StepDecoder:
         Raises:
             Refusal: Mistakes come before what is not built: NOT_IMPLEMENTED says that the step is otherwise right.
         """
+        repeats = self._repeats if kept is None else kept.repeats
+        numbers = take_numbers(message, tensors)
+        if numbers is None:
+            return self._decode_fully(message, tensors, kept)
+        again = repeats.recall(numbers, tensors)
+        if again is None:
+            numbers.put_back()
+            again = self._decode_fully(message, tensors, kept)
+            repeats.remember(message, numbers, again)
+        return again
+
+    def _decode_fully(self, message: pb.Step, tensors: TensorReader, kept: KeptState | None) -> CheckedStep:
         reading = Reading(message, tensors, kept, self._limits)
         step = base_of(reading, self._params)
         columns = _checked(step, reading, self._backend)

@@ -53,9 +53,14 @@ class TensorReader:
 
     Args:
         payloads: Where their bytes are, if they were taken out of the message.
+        parsed_bytes: What was parsed: the size of the message without those.
+
+    Attributes:
+        parsed_bytes: As above.
     """
 
-    def __init__(self, payloads: Payloads | None) -> None:
+    def __init__(self, payloads: Payloads | None, parsed_bytes: int) -> None:
+        self.parsed_bytes = parsed_bytes
         self._payloads = payloads
 
     def __call__(
@@ -93,7 +98,7 @@ class TensorReader:
             _check_slice(message.region, field, dtype)
             one_row = torch.zeros(columns if len(shape) == 2 else 1, dtype=dtype)
             return WireTensor(one_row.expand(shape), in_region=True)
-        data = self._bytes(message) if source else b""
+        data = self.payload(message.inline_bytes) if source else b""
         if len(data) != span * dtype.itemsize:
             given = f"{len(data)} inline bytes" if source else "no data"
             strided = f" with row stride {stride}" if len(shape) == 2 and stride != columns else ""
@@ -102,14 +107,15 @@ class TensorReader:
             raise refuse(Reason.TENSOR_LENGTH_MISMATCH, what, field=field)
         if not span:
             return WireTensor(torch.empty(shape, dtype=dtype), in_region=False)
-        flat = _elements(data, dtype)
+        flat = elements(data, dtype)
         return WireTensor(flat if len(shape) == 1 else flat.as_strided(shape, (stride, 1)), in_region=False)
 
-    def _bytes(self, message: pb.Tensor) -> bytes | memoryview:
-        return message.inline_bytes if self._payloads is None else self._payloads.of(message)
+    def payload(self, inline_bytes: bytes) -> bytes | memoryview:
+        """The elements of a tensor whose message has these ``inline_bytes``."""
+        return inline_bytes if self._payloads is None else self._payloads.of(inline_bytes)
 
 
-def _elements(data: bytes | memoryview, dtype: torch.dtype) -> Tensor:
+def elements(data: bytes | memoryview, dtype: torch.dtype) -> Tensor:
     """A vector over the bytes, or over a copy where they lie askew: compiled loops may count on aligned elements."""
     flat = torch.frombuffer(data, dtype=dtype)
     if flat.data_ptr() % dtype.itemsize:

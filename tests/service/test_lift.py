@@ -50,7 +50,7 @@ def payloads_put_back(message: pb.VerifyRequest, payloads: lift.Payloads) -> pb.
         tensors += [history.token_ids, history.sparse_token_ids, history.sparse_counts]
     for one in tensors:
         if one.WhichOneof("source") == "inline_bytes":
-            one.inline_bytes = bytes(payloads.of(one))
+            one.inline_bytes = bytes(payloads.of(one.inline_bytes))
     return message
 
 
@@ -80,7 +80,7 @@ def test_merged_and_repeated_fields_mean_what_protobuf_says() -> None:
         source = message.step.target_logits.WhichOneof("source")
         assert source == expected.step.target_logits.WhichOneof("source")
         if source == "inline_bytes":
-            assert lifted[1].of(message.step.target_logits) == expected.step.target_logits.inline_bytes
+            assert lifted[1].of(message.step.target_logits.inline_bytes) == expected.step.target_logits.inline_bytes
 
 
 def outcome(data: bytes) -> str:
@@ -131,6 +131,6 @@ def test_elements_are_aligned_wherever_the_payload_lies(
     data = bytes(offset) + content
     payloads = lift.Payloads(data)
     message = pb.Tensor(dtype=dtype, shape=[2, 3], inline_bytes=payloads.take(offset, len(content)))
-    read = TensorReader(payloads)(message, "target_logits", LOGITS, (2,)).data
+    read = TensorReader(payloads, 0)(message, "target_logits", LOGITS, (2,)).data
     assert read.data_ptr() % torch_dtype.itemsize == 0
     assert read.view(torch.uint8).numpy().tobytes() == content

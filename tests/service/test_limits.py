@@ -90,7 +90,7 @@ def test_long_lists(params: pb.SamplingParams, named: str) -> None:
     step = good_step()
     step.params[1].CopyFrom(params)
     with pytest.raises(Refusal) as caught:
-        StepDecoder(Limits()).decode(step, TensorReader(None), None)
+        StepDecoder(Limits()).decode(step, TensorReader(None, step.ByteSize()), None)
     assert caught.value.reason == "LIMIT_EXCEEDED"
     assert f"params[1].{named}" in caught.value.message
     assert caught.value.request == 1
@@ -102,6 +102,6 @@ def test_many_ids_of_a_bias_twice_take_no_quadratic_time() -> None:
     step.params[1].logit_bias.CopyFrom(pb.LogitBias(token_ids=ids, values=np.zeros(16_384).tolist()))
     started = time.perf_counter()
     with pytest.raises(Refusal, match="16382 twice"):
-        StepDecoder(Limits()).decode(step, TensorReader(None), None)
+        StepDecoder(Limits()).decode(step, TensorReader(None, step.ByteSize()), None)
     # Looking every id up among those before it would take seconds; this takes milliseconds.
     assert time.perf_counter() - started < 1.0

@@ -17,7 +17,7 @@ from sampler_kernels.checks.lengths import check_lengths
 from sampler_kernels.checks.logsumexps import check_allows_logsumexp, check_logsumexps_alone
 from sampler_kernels.checks.ranges import check_ranges
 from sampler_kernels.checks.refusing import of_request
-from sampler_kernels.checks.shapes import host_columns
+from sampler_kernels.checks.shapes import host_columns, position_column, seed_columns
 from sampler_kernels.checks.supported import check_params_supported, check_step_supported
 from sampler_kernels.host import HostColumns
 from sampler_kernels.params import SamplingParams
@@ -25,7 +25,7 @@ from sampler_kernels.refusal import StepRefused
 from sampler_kernels.step import Step
 from sampler_kernels.supplied_plan import has_draft_sums, has_target_sums
 
-__all__ = ["check", "checked"]
+__all__ = ["check", "checked", "checked_again"]
 
 
 def check(step: Step, backend: str = "cpu") -> None:
@@ -64,6 +64,26 @@ def checked(step: Step, backend: str = "cpu") -> HostColumns:
         _check_each_params(step, host, check_allows_logsumexp, supplied)
     check_step_supported(step, backend)
     _check_each_params(step, host, lambda params, vocab_size: check_params_supported(params, (vocab_size, backend)))
+    return host
+
+
+def checked_again(step: Step, earlier: HostColumns) -> HostColumns:
+    """:func:`checked` for a step like an earlier one that passed, at a quarter of its cost.
+
+    Args:
+        step: Equal to the earlier one in all but elements of logits and draft ids, seeds and positions. It holds the
+            very same parameter sets and maps, and brings no histories, masks or log-sum-exps.
+        earlier: Columns of the earlier one.
+
+    Returns:
+        Its columns.
+
+    Raises:
+        StepRefused: As :func:`check`.
+    """
+    seeds, has_seed = seed_columns(step, len(earlier.draft_lengths))
+    host = earlier.of_others(seeds, has_seed, position_column(step, earlier.draft_lengths))
+    check_draft_ids(step, host)
     return host
 
 

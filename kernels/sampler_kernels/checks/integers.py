@@ -47,7 +47,9 @@ def int_column(
     return column.astype(np.int64, copy=False)
 
 
-def uint64_column(values: Sequence[int | None], field: str) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def uint64_column(
+    values: Sequence[int | None] | NDArray[np.uint64], field: str
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """[B] uint64 of integers in [0, 2^64), and [B] bool: whether there is one (None reads as 0, False).
 
     Raises:
@@ -55,6 +57,8 @@ def uint64_column(values: Sequence[int | None], field: str) -> tuple[NDArray[np.
     """
     column: NDArray[Any] = np.asarray(values)
     given = np.ones(len(column), np.bool_)
+    if column.dtype == np.uint64 and column.ndim == 1:
+        return column, given
     if column.dtype.kind in "iu" and column.ndim == 1:
         bad: NDArray[np.bool_] = column < 0
     else:  # with None among them, or too mixed in size for numpy to keep as integers

@@ -14,6 +14,9 @@ from sampler_kernels.refusal import Reason
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.step import Step
 
+_FAR = 2**64 - 1 - MAX_DRAFT_TOKENS
+"""Positions below this have room for any draft."""
+
 PER_REQUEST = "one for each request"
 """What a column's length is held to."""
 
@@ -37,7 +40,7 @@ def host_columns(step: Step) -> HostColumns:
     check_vector(step.draft_token_ids, "draft_token_ids", ID_DTYPES, drafts, "the sum of draft_lengths")
     block_index = _block_index(step, batch)
     first_draft_row = _check_blocks(step, lengths, block_index)
-    seeds, has_seed = _seeds(step, batch)
+    seeds, has_seed = seed_columns(step, batch)
     return HostColumns(
         draft_lengths=lengths,
         cu_drafts=cu_drafts,
@@ -47,7 +50,7 @@ def host_columns(step: Step) -> HostColumns:
         first_draft_row=first_draft_row,
         seeds=seeds,
         has_seed=has_seed,
-        positions=_positions(step, lengths),
+        positions=position_column(step, lengths),
     )
 
 
@@ -82,18 +85,31 @@ def _params_index(step: Step, batch: int) -> NDArray[np.int64]:
     return int_column(step.params_index, "params_index", 0, len(step.params), reason=Reason.INDEX_OUT_OF_RANGE)
 
 
-def _seeds(step: Step, batch: int) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def seed_columns(step: Step, batch: int) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """[B] seeds, 0 where there is none, and [B] whether there is one.
+
+    Raises:
+        StepRefused: SHAPE_MISMATCH or PARAMETER_OUT_OF_RANGE.
+    """
     if step.seeds is None:
         return np.zeros(batch, np.uint64), np.zeros(batch, bool)
     check_count(len(step.seeds), "seeds", batch, PER_REQUEST)
     return uint64_column(step.seeds, "seeds")
 
 
-def _positions(step: Step, lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+def position_column(step: Step, lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """[B] positions, for requests of [B] draft lengths.
+
+    Raises:
+        StepRefused: SHAPE_MISMATCH or PARAMETER_OUT_OF_RANGE.
+    """
     if step.positions is None:
         return np.zeros(len(lengths), np.uint64)
     check_count(len(step.positions), "positions", len(lengths), PER_REQUEST)
     positions, given = uint64_column(step.positions, "positions")
+    # One look at all of them is enough for nearly every step, and takes a quarter of the time.
+    if positions.max() < _FAR and given.all():
+        return positions
     beyond = ~given | (positions > np.uint64(2**64 - 1) - lengths.astype(np.uint64))
     if beyond.any():
         request = int(beyond.argmax())
