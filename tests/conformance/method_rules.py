@@ -54,6 +54,21 @@ def _stop_at_limit(rng: Rng) -> dict[str, Json]:
     return made
 
 
+def _carry(rng: Rng) -> dict[str, Json]:
+    """The first two drafts are sure to stand, so that what is decided lies beyond 2^32."""
+    made = request(rng, position=2**32 - 2)
+    for row, x in zip(made["target_logits"][:2], made["draft_token_ids"], strict=False):
+        row[x] += 30.0
+    return made
+
+
+def _tied(rng: Rng) -> dict[str, Json]:
+    """The best logit occurs more often than top n."""
+    made = request(rng, method="relaxed", relaxed_top_n=3, relaxed_margin=0.5)
+    made["target_logits"] = [[0.0 if x < 0 else 1.0 for x in row] for row in made["target_logits"]]
+    return made
+
+
 METHOD_RULES = (
     Rule("greedy", "At temperature 0 a token stands while it is the argmax, ties to the lowest id.",
          plain(temperature=0.0), {"temperature": 1.0}),
@@ -93,12 +108,14 @@ METHOD_RULES = (
          {"method": None, "relaxed_top_n": None, "relaxed_margin": None}),
     Rule("relaxed-margin", "The margin counts, and a logit exactly at it stands.",
          plain(method="relaxed", relaxed_top_n=5, relaxed_margin=0.5), {"relaxed_margin": 0.375}),
+    Rule("relaxed-ties", "Equals count in the rank: four best of one value all rank fourth.", _tied,
+         {"relaxed_top_n": VOCAB}),
     Rule("lossy-greedy", "At temperature 0 the lossy methods stay, with the argmax as final token.",
          plain(method="relaxed", relaxed_top_n=3, relaxed_margin=2.0, temperature=0.0),
          {"method": None, "relaxed_top_n": None, "relaxed_margin": None}),
     Rule("position", "Randomness is that of the position, high word included.", plain(draft=True, position=2**32 + 100),
          {"position": 100}),
-    Rule("position-carry", "A step that crosses 2^32 carries into the high word.", plain(position=2**32 - 2),
+    Rule("position-carry", "A step that crosses 2^32 carries into the high word.", _carry,
          {"position": 2**40 - 2}),
     Rule("stop", "Emitted tokens end with the first stop id, and no bonus token follows.", _stop,
          {"stop_token_ids": None}),

@@ -41,6 +41,14 @@ def _history(rng: Rng, **params: Json) -> dict[str, Json]:
     for row in made["target_logits"]:
         row[repeated] = max(row)
     made["draft_token_ids"] = [repeated, repeated, made["draft_token_ids"][2]]
+    made["params"]["output_token_ids"][1] = repeated
+    return made
+
+
+def _window(rng: Rng, **params: Json) -> dict[str, Json]:
+    """Nothing came before the step: only drafts can be penalised."""
+    made = _history(rng, **params)
+    del made["params"]["prompt_token_ids"], made["params"]["output_token_ids"]
     return made
 
 
@@ -90,20 +98,27 @@ PROCESSING_RULES = (
          {"logit_bias": None}),
     Rule("min-tokens", "Stop ids are masked on row j while output length + j < min_tokens.", _min_tokens,
          {"min_tokens": None}),
-    Rule("min-tokens-edge", "One token more, or less, is another result.", _min_tokens, {"min_tokens": 3}),
+    Rule("min-tokens-edge-above", "One token more is another result.", _min_tokens, {"min_tokens": 5}),
+    Rule("min-tokens-edge", "One token less is another result.", _min_tokens, {"min_tokens": 3}),
     Rule("repetition-penalty", "Divides positive and multiplies negative logits of all ids seen, drafts included.",
          lambda rng: _history(rng, repetition_penalty=2.0), _NEUTRAL),
     Rule("repetition-penalty-prompt", "Repetition covers the prompt.",
          lambda rng: _prompt_only(rng, repetition_penalty=2.0), {"prompt_token_ids": None}),
     Rule("frequency-penalty", "Counts output and drafts before the row.",
-         lambda rng: _history(rng, frequency_penalty=0.75), _NEUTRAL),
+         lambda rng: _history(rng, frequency_penalty=0.75), {"frequency_penalty": None, "presence_penalty": 0.75}),
     Rule("presence-penalty", "Once for each id that occurred in output or drafts before the row.",
          lambda rng: _history(rng, presence_penalty=1.5), _NEUTRAL),
     Rule("penalties-not-of-prompt", "Frequency and presence do not count the prompt.",
          lambda rng: _prompt_only(rng, frequency_penalty=1.5, presence_penalty=1.5),
          {"output_token_ids": lambda params: params["prompt_token_ids"]}),
+    Rule("frequency-penalty-window", "Frequency counts the drafts before the row.",
+         lambda rng: _window(rng, frequency_penalty=1.5), _NEUTRAL),
+    Rule("presence-penalty-window", "Presence sees the drafts before the row.",
+         lambda rng: _window(rng, presence_penalty=1.5), _NEUTRAL),
+    Rule("repetition-penalty-window", "Repetition sees the drafts before the row.",
+         lambda rng: _window(rng, repetition_penalty=2.0), _NEUTRAL),
     Rule("penalties-greedy", "Penalties count in greedy, inside the window too.",
-         lambda rng: _history(rng, temperature=0.0, presence_penalty=0.75), _NEUTRAL),
+         lambda rng: _window(rng, temperature=0.0, presence_penalty=0.75), _NEUTRAL),
     Rule("bad-word-single", "A bad word of one id is masked on every row.",
          lambda rng: _word(rng, prompt=0, output=0, drafts=0), {"bad_words": None}),
     Rule("bad-word-prompt", "A bad word is matched across prompt and output.",

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from sampler_client.stepfile.run import answer
-from sampler_service.engine import Engine
-from sampler_service.inprocess import InProcess
 from tests.backends import BACKENDS
+from tests.conformance.held import COMPARE, differences, results_of
 from tests.conformance.pack import EXPECTED, MARGIN, PACK, REFUSALS, RULES, STEPS, expected_of, read, table
 from tests.conformance.rule import Rule
 from tests.oracle.request import Json
@@ -22,41 +17,21 @@ from tests.oracle.step import run_step
 NAMES = [*(rule.name for rule in RULES), REFUSALS]
 
 
-def _tool() -> ModuleType:
-    spec = spec_from_file_location("conformance_compare", PACK / "compare.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-COMPARE = _tool()
-
-
-def found(name: str, results: list[Json]) -> list[str]:
-    """Differences from what the pack expects of a file."""
-    expected = read(EXPECTED / f"{name}.jsonl")
-    assert len(expected) == len(results) > 0
-    return list(COMPARE.differences(expected, results, name))
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_backend_gives_what_is_expected(name: str, backend: str) -> None:
-    verify = InProcess(Engine.of(backend)).verify
-    results = [json.loads(answer(step, verify)[0]) for step in read(STEPS / f"{name}.jsonl")]
+    results = results_of(name, backend)
     if any((one.get("error") or {}).get("code") == "UNIMPLEMENTED" for one in results):
         assert backend != "cpu", results
         pytest.skip(f"not built on {backend}: {name}")
-    assert found(name, results) == []
+    assert differences(name, results) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_oracle_gives_what_is_expected(name: str) -> None:
     steps = read(STEPS / f"{name}.jsonl")
     results = [run_step(step).result if name == REFUSALS else expected_of(step) for step in steps]
-    assert found(name, results) == []
+    assert differences(name, results) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
