@@ -7,8 +7,9 @@ wrong row is seen. To test another method, filter or mask, add a row; what a fil
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from sampler_kernels import IdMap, Method, SamplingParams
 from tests.distribution.chi_square import Floats
+from tests.distribution.processed import filtered
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
@@ -52,6 +54,7 @@ class Case:
         padded: Slots up to k are filled up with -1 instead.
         process: Raw target logits [C, V] -> p [C, V].
         cells: Neighbours are counted by ``id % cells``; singles always by id.
+        prompt: For rules that look at the context; None is a case whose law depends on the token before alone.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Case:
     padded: bool = False
     process: Callable[[Floats, SamplingParams], Floats] = tempered
     cells: int = 16
+    prompt: Sequence[int] | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -100,9 +104,9 @@ def chain(seed: int, classes: int, width: int, *, spread: float = 1.5, dropped: 
     return logits.masked_fill(gone, -torch.inf)
 
 
-def params(**wishes: float | Method | None) -> SamplingParams:
+def params(**wishes: Any) -> SamplingParams:  # noqa: ANN401  (of as many types as there are parameters)
     """QUIET with some wishes."""
-    return replace(QUIET, **wishes)  # type: ignore[arg-type]
+    return replace(QUIET, **wishes)
 
 
 NARROW = Case(name="fp32", target=chain(1, 16, 16, dropped=0.15), draft=chain(2, 16, 16))
@@ -151,4 +155,72 @@ WIDE_CASES = (
 )
 """One tile of the vocabulary and three; fewer seeds, for a row costs 256 times as much."""
 
-CASES = {case.name: case for case in (*NARROW_CASES, *WIDE_CASES, OPPOSITE)}
+_ROWS = Case(name="", target=chain(12, 16, 48, dropped=0.1), draft=chain(13, 16, 48), process=filtered)
+"""So wide that any one filter leaves a dozen ids and more of each row."""
+_FILTERS: dict[str, Any] = {"temperature": 1.2, "min_p": 0.02, "top_k": 26, "top_p": 0.93}
+_SOME = (2, 3, 5, 7, 8, 11, 13, 16, 17, 19, 20, 23, 24, 27, 29, 31, 34, 37, 41, 43)
+_ALL = replace(_ROWS, name="all filters", params=params(**_FILTERS))
+
+PROCESSED_CASES = (
+    _ALL,
+    replace(_ROWS, name="min-p", params=params(min_p=0.15, temperature=1.6)),
+    replace(_ROWS, name="top-k", params=params(top_k=18)),
+    replace(_ROWS, name="top-k over ties", target=_ROWS.target.round(), params=params(top_k=20)),
+    replace(_ROWS, name="top-p", params=params(top_p=0.85)),
+    replace(_ROWS, name="top-k, top-p", params=params(top_k=22, top_p=0.9)),
+    replace(_ROWS, name="allowed ids", params=params(allowed_token_ids=_SOME)),
+    replace(
+        _ROWS, name="bias, temperature 0.7", params=params(temperature=0.7, logit_bias={3: 2.0, 8: 1.5, 20: -4.0})
+    ),
+    replace(_ALL, name="all filters, fp16", target=_ROWS.target.to(F16), draft=_ROWS.draft.to(F16)),
+    replace(_ALL, name="all filters, bf16", target=_ROWS.target.to(BF16), draft=_ROWS.draft.to(BF16)),
+    replace(_ALL, name="all filters, point mass", sends_draft=False),
+    replace(_ALL, name="all filters, id map", draft=chain(14, 16, 15), id_map=IdMap(torch.tensor(_SOME[:15]), 48)),
+    replace(_ALL, name="all filters, block", params=params(method=Method.BLOCK, **_FILTERS)),
+    replace(_ALL, name="all filters, block, bf16 draft", draft=_ROWS.draft.to(BF16),
+            params=params(method=Method.BLOCK, **_FILTERS)),
+    replace(_ALL, name="all filters, block, point mass", sends_draft=False,
+            params=params(method=Method.BLOCK, **_FILTERS)),
+    replace(_ALL, name="all filters, block, id map", draft=chain(14, 16, 15),
+            id_map=IdMap(torch.tensor(_SOME[:15]), 48), params=params(method=Method.BLOCK, **_FILTERS)),
+    replace(_ALL, name="all filters, strict", params=params(method=Method.STRICT, **_FILTERS)),
+    replace(_ALL, name="all filters, strict, point mass", sends_draft=False,
+            params=params(method=Method.STRICT, **_FILTERS)),
+    replace(_ROWS, name="allowed ids, block", params=params(method=Method.BLOCK, allowed_token_ids=_SOME)),
+    replace(_ROWS, name="block, ragged", ragged=True, params=params(method=Method.BLOCK)),
+    replace(_ROWS, name="block, padded with -1", ragged=True, padded=True, params=params(method=Method.BLOCK)),
+)  # fmt: skip
+"""Methods, drafts and dtypes over processed rows."""
+
+WIDE_PROCESSED_CASES = (
+    replace(_WIDE, name="wide, all filters", process=filtered,
+            params=params(min_p=0.001, top_k=900, top_p=0.97)),
+    replace(_WIDE, name="wide, all filters, block", process=filtered,
+            params=params(method=Method.BLOCK, min_p=0.001, top_k=900, top_p=0.97)),
+    replace(_WIDE, name="three tiles, top-p", target=chain(10, 8, 8500, dropped=0.3), draft=chain(11, 8, 8500),
+            process=filtered, params=params(top_p=0.9)),
+)  # fmt: skip
+"""One tile and three, where filters search in another way."""
+
+_CONTEXT = Case(name="", target=chain(15, 16, 20), draft=chain(16, 16, 20), prompt=(3, 11))
+_PENALTIES: dict[str, Any] = {"repetition_penalty": 1.4, "frequency_penalty": 0.6, "presence_penalty": 0.5}
+_WORDS = params(bad_words=[[3, 11, 4], [11, 6], [4, 4], [1, 2], [2, 9, 5], [7, 0], [0, 7], [13]])
+
+CONTEXT_CASES = tuple(
+    replace(_CONTEXT, name=f"{what} in the window{suffix}", params=replace(wishes, method=method), sends_draft=sends)
+    for what, wishes in (("penalties", params(**_PENALTIES)), ("bad words", _WORDS))
+    for suffix, method, sends in (
+        ("", Method.STANDARD, True),
+        (", point mass", Method.STANDARD, False),
+        (", block", Method.BLOCK, True),
+        (", strict", Method.STRICT, True),
+    )
+)
+"""Rows depend on all tokens before them, those drafted in the same step included."""
+
+CASES = {
+    case.name: case
+    for case in (
+        *NARROW_CASES, *WIDE_CASES, OPPOSITE, *PROCESSED_CASES, *WIDE_PROCESSED_CASES, *CONTEXT_CASES
+    )
+}  # fmt: skip

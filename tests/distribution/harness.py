@@ -6,12 +6,16 @@ draft side (purpose 2), by a Philox in numpy that shares nothing with the produc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from sampler_kernels import DraftBlock, Reason, Status, Step, StepRefused, StepResult, check, verify
+from sampler_kernels import DraftBlock, Ragged, Reason, Status, Step, StepRefused, StepResult, check, verify
 from tests.distribution.cases import Case
 from tests.distribution.chi_square import Fit, Floats, Ints, fit
+from tests.distribution.processed import in_context
 from tests.docs.philox import uniform
 
 FIRST_POSITION = 2**32 - 3
@@ -35,6 +39,8 @@ def waits_for(case: Case) -> str | None:
 def laws(case: Case, *, seeds: int, length: int, backend: str, first_seed: int = 0) -> list[Fit]:
     """How the tokens of many seeds fit the law: one fit for each position, then one for each adjacent pair."""
     tokens = decode(case, seeds=seeds, length=length, backend=backend, first_seed=first_seed)
+    if case.prompt is not None:
+        return _context_fits(case, tokens)
     vocab, p = case.vocab_size, case.p
     cell = np.arange(vocab) % case.cells
     fits, pairs = [], []
@@ -49,6 +55,28 @@ def laws(case: Case, *, seeds: int, length: int, backend: str, first_seed: int =
     return fits + pairs
 
 
+def _context_fits(case: Case, tokens: Ints) -> list[Fit]:
+    """As :func:`laws`, where a row's law depends on all tokens before it: those of every beginning are enumerated."""
+    assert case.prompt is not None
+    vocab, logits = case.vocab_size, case.target.double().numpy()
+    beginnings: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    fits, pairs = [], []
+    for i in range(tokens.shape[1]):
+        law = np.zeros((vocab, vocab))  # by the token before, 0 where there is none
+        longer: list[tuple[tuple[int, ...], float]] = []
+        for context, mass in beginnings:
+            last = context[-1] if context else 0
+            p = mass * in_context(logits[last % case.classes], case.prompt, context, case.params)
+            law[last] += p
+            longer += [((*context, token), float(p[token])) for token in np.flatnonzero(p).tolist()]
+        beginnings = longer
+        fits.append(fit(f"{case}: token {i}", np.bincount(tokens[:, i], minlength=vocab), law.sum(0)))
+        if i:
+            together = np.bincount(tokens[:, i - 1] * vocab + tokens[:, i], minlength=vocab * vocab)
+            pairs.append(fit(f"{case}: tokens {i - 1} and {i}", together, law.ravel()))
+    return fits + pairs
+
+
 def decode(case: Case, *, seeds: int, length: int, backend: str, first_seed: int = 0) -> Ints:
     """[seeds, length] tokens of the seeds ``first_seed``, ``first_seed + 1``, ..., in as many steps as it takes."""
     tokens = np.zeros((seeds, length + case.k + 1), np.int64)
@@ -58,9 +86,22 @@ def decode(case: Case, *, seeds: int, length: int, backend: str, first_seed: int
         for some in np.split(active, range(at_once, len(active), at_once)):
             last = np.where(done[some] > 0, tokens[some, done[some] - 1], 0)
             step = _step(case, (first_seed + some).astype(np.uint64), FIRST_POSITION + done[some], last)
+            if case.prompt is not None:
+                step = _with_history(step, case.prompt, [tokens[r, : done[r]] for r in some])
             result = verify(step, backend=backend)
             _keep(result, tokens, done, some)
     return tokens[:, :length]
+
+
+def _with_history(step: Step, prompt: Sequence[int], outputs: Sequence[Ints]) -> Step:
+    """The step with one prompt for all, and what each sequence has emitted so far."""
+    cu = np.concatenate([[0], np.cumsum([len(output) for output in outputs])])
+    n = len(outputs)
+    return replace(
+        step,
+        prompt_token_ids=Ragged(torch.tensor([*prompt] * n), range(0, n * len(prompt) + 1, len(prompt))),
+        output_token_ids=Ragged(torch.from_numpy(np.concatenate(outputs)), cu.tolist()),
+    )
 
 
 def accepted(case: Case, *, seeds: int, backend: str) -> Ints:

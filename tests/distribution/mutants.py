@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import import_module
 
 import pytest
@@ -16,10 +15,13 @@ import torch
 
 from sampler_kernels.batch import MethodCode
 from sampler_kernels.philox.reference import Purpose
+from tests.conformance.held import complaints as rule_complaints
 from tests.distribution import faults, harness, probes
 from tests.distribution.cases import CASES
 from tests.distribution.harness import laws, waits_for
-from tests.distribution.planting import Plant, both, in_backend, in_draw, in_plan, in_uniforms, with_counter
+from tests.distribution.mutant import RULE, Mutant
+from tests.distribution.planting import both, in_backend, in_draw, in_plan, in_uniforms, with_counter
+from tests.distribution.rule_mutants import RULE_MUTANTS
 from tests.docs.philox import uniform
 
 SEEDS = 100_000
@@ -37,25 +39,6 @@ PROBES: dict[str, Check] = {
 }
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One planted fault.
-
-    Attributes:
-        name: What is done wrong.
-        breaks: What comes of it.
-        plant: Plants it, for as long as the patch lasts.
-        caught_by: Every check that has to notice, each by itself: a probe, or the law of a case by its name.
-        times: How many times as many seeds as for other faults it takes to see this one.
-    """
-
-    name: str
-    breaks: str
-    plant: Plant
-    caught_by: tuple[str, ...]
-    times: int = 1
-
-
 def _accepts_at_equality(patch: pytest.MonkeyPatch) -> None:
     rules = import_module("sampler_kernels.rejection.reference").RULES
     patch.setitem(rules, MethodCode.STANDARD, faults.accepts_at_equality)
@@ -67,6 +50,7 @@ def _drafts_without_s(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
+    *RULE_MUTANTS,
     Mutant(
         "draft logits unscaled",
         "q is not what the drafts were drawn from",
@@ -174,9 +158,11 @@ def complaints(check: str, seeds: int) -> list[str]:
     """What a check has to say about the CPU backend as it is now."""
     if check in PROBES:
         return PROBES[check]("cpu", seeds)
+    if check.startswith(RULE):
+        return rule_complaints(check.removeprefix(RULE), "cpu")
     case = CASES[check]
     wide = case.vocab_size // 256 or 1
-    length = 1 if case.classes == 1 else LENGTH
+    length = 1 if case.classes == 1 else 3 if case.prompt is not None else LENGTH
     return [str(fit) for fit in laws(case, seeds=seeds // min(wide, 5), length=length, backend="cpu") if not fit.holds]
 
 

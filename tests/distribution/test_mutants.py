@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distribution.mutants import MUTANTS, PROBES, Mutant, verdicts
+from tests.distribution.mutant import Mutant
+from tests.distribution.mutants import MUTANTS, PROBES, verdicts
 
 SEEDS = 40_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from sampler_kernels import (
     LogprobsMode,
     Method,
     ModeLogprobs,
+    Ragged,
     SamplingParams,
     Status,
     Step,
@@ -26,7 +28,6 @@ from tests.oracle.step_file import load_step
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _SHARED = [field.name for field in dataclasses.fields(SamplingParams)]
-_OF_THE_STEP = {"prompt_token_ids", "output_token_ids", "num_output_tokens", "target_logsumexp", "draft_logsumexp"}
 
 
 def to_step(given: Mapping[str, Json]) -> Step:
@@ -35,13 +36,42 @@ def to_step(given: Mapping[str, Json]) -> Step:
     draft_dtype = _DTYPES[given.get("draft_dtype", given["dtype"])]
     requests = load_step(given)
     step = step_of([_ask(request, dtype, draft_dtype) for request in requests])
-    return dataclasses.replace(step, seeds=[request.params.seed for request in requests])
+    params = [request.params for request in requests]
+    lengths = [one.num_output_tokens for one in params]
+    return dataclasses.replace(
+        step,
+        seeds=[one.seed for one in params],
+        prompt_token_ids=_ragged([one.prompt_token_ids for one in params]),
+        output_token_ids=_ragged([one.output_token_ids for one in params]),
+        num_output_tokens=[-1 if length is None else length for length in lengths],
+        **_logsumexps(requests),
+    )
+
+
+def _ragged(lists: Sequence[Sequence[int]]) -> Ragged:
+    cu = np.cumsum([0, *map(len, lists)]).tolist()
+    return Ragged(torch.tensor([token for one in lists for token in one], dtype=torch.int64), cu)
+
+
+def _logsumexps(requests: Sequence[Request]) -> dict[str, Any]:
+    """The step's columns of supplied log-sum-exps; 0 stands where a request brings none."""
+    columns: dict[str, Any] = {}
+    for side in ("target", "draft"):
+        given = [getattr(request.params, f"{side}_logsumexp") for request in requests]
+        if all(one is None for one in given):
+            continue
+        logits = [getattr(request, f"{side}_logits") for request in requests]
+        filled = [
+            one if one is not None else [0.0] * (0 if table is None else len(table))
+            for one, table in zip(given, logits, strict=True)
+        ]
+        columns[f"{side}_logsumexp"] = torch.tensor([x for one in filled for x in one], dtype=torch.float64)
+        columns[f"has_{side}_logsumexp"] = [one is not None for one in given]
+    return columns
 
 
 def _ask(request: Request, dtype: torch.dtype, draft_dtype: torch.dtype) -> Ask:
     params = request.params
-    brought = [name for name in _OF_THE_STEP if getattr(params, name) not in (None, ())]
-    assert not brought, f"not written down as a step yet: {brought}"
     ids = request.draft_id_map
     return Ask(
         target=_rows(request.target_logits, dtype),
@@ -76,7 +106,7 @@ def _request(step: Step, result: StepResult, r: int, tokens: Sequence[int]) -> d
     finish = FinishReason(result.finish_reason[r])
     bad_row = int(result.bad_row[r])
     mine = range(int(result.cu_tokens[r]), int(result.cu_tokens[r + 1]))
-    return {
+    numbers: dict[str, Json] = {
         "status": Status(result.status[r]).name,
         "token_ids": tokens,
         "num_accepted": int(result.num_accepted[r]),
@@ -88,6 +118,12 @@ def _request(step: Step, result: StepResult, r: int, tokens: Sequence[int]) -> d
         if tokens
         else {},
     }
+    if params.acceptance_probabilities and tokens:
+        assert result.acceptance_probabilities is not None
+        assert result.cu_acceptance is not None
+        mine = range(int(result.cu_acceptance[r]), int(result.cu_acceptance[r + 1]))
+        numbers["acceptance_probabilities"] = [float(result.acceptance_probabilities[i]) for i in mine]
+    return numbers
 
 
 def _mode(
