@@ -150,6 +150,7 @@ def _triton() -> Backend:
     device = torch.device("cpu") if interpreted else torch.device("cuda", torch.cuda.current_device())
     from sampler_kernels.draw.kernel import draw, draw_and_flatten  # noqa: PLC0415
     from sampler_kernels.flatten.kernel import flatten  # noqa: PLC0415
+    from sampler_kernels.processors.kernel import processors  # noqa: PLC0415
     from sampler_kernels.rejection.kernel import rejection  # noqa: PLC0415
     from sampler_kernels.stats.kernel import stats, stats_of_both  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
@@ -157,7 +158,7 @@ def _triton() -> Backend:
     return Backend(
         name="triton",
         device=device,
-        processors=_unprocessed,
+        processors=processors,
         stats=stats,
         rejection=rejection,
         draw=draw,
@@ -167,11 +168,6 @@ def _triton() -> Backend:
         stats_of_both=stats_of_both,
         draw_and_flatten=draw_and_flatten,
     )
-
-
-def _unprocessed(batch: Batch) -> RowTable:
-    """The target rows as they are: ``checks`` lets nothing pass that this backend would have to edit."""
-    return batch.target
 
 
 def _not_built(*_: object) -> Cut:

@@ -14,6 +14,7 @@ from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, p
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile, tile_columns
 from sampler_kernels.device.maps import draft_column, stacked_maps
 from sampler_kernels.device.sums import effective, exponent_scale, join_tiles, pair_sum, pair_sum_rows
+from sampler_kernels.device.view import process, process_tile, view_of
 from sampler_kernels.flatten.kernel import store_emitted
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.kernel import DRAW, uniform_of
@@ -105,11 +106,15 @@ def _tile_masses_kernel(
     draft_max_ptr,
     draft_sum_ptr,
     masses_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     target_tiles,
     draft_tiles,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
@@ -117,7 +122,8 @@ def _tile_masses_kernel(
     """The mass of one tile of what one request's final token is drawn from, where that is a residual.
 
     In: columns of ``Batch`` and ``Decision`` by their names; maps_ptr [maps, V] int32; of target and draft rows
-    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32.
+    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32; view_ptr, cut_value_ptr and
+    cut_id_ptr as for ``process``.
     Out: masses_ptr [B, target_tiles] float64: beside a draft row the sum of max(scale * p - q, 0); beside a point mass,
     for the tile of the rejected token alone, the sum of exp((x - tile's maximum) / T) without it. Else not written.
 
@@ -142,6 +148,7 @@ def _tile_masses_kernel(
         draft_width = tl.load(draft_width_ptr + draft_row)
         which = tl.load(draft_map_ptr + place)
         x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         y = _draft_tile(
             draft_address,
             draft_width,
@@ -165,6 +172,7 @@ def _tile_masses_kernel(
         tl.store(masses_ptr + request.to(tl.int64) * target_tiles + tile, sums.to(tl.float64))
     elif tile == rejected // TILE:
         x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         maximum = tl.load(target_max_ptr + row * target_tiles + tile)
         below = tl.where(tile_columns(tile) == rejected, -float("inf"), x - maximum)
         mass = tl.sum(tl.exp2(below * scale))
@@ -213,11 +221,15 @@ def _pick_kernel(
     masses_ptr,
     tokens_ptr,
     emitted_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     target_tiles,
     draft_tiles,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
@@ -287,6 +299,7 @@ def _pick_kernel(
         draft_scale = exponent_scale(draft_temperature)
 
         x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         y = _draft_tile(
             draft_address,
             draft_width,
@@ -305,7 +318,9 @@ def _pick_kernel(
 
         column = tile * TILE + group * GROUP + tl.arange(0, GROUP)
         inside = column < vocab_size
-        x = load_at(address, column, inside & (column != rejected), TARGET_DTYPE)
+        wanted = inside & (column != rejected)
+        x = load_at(address, column, wanted, TARGET_DTYPE)
+        x = process(x, column, wanted, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         draft_columns = draft_column(column, which, inside, maps_ptr, vocab_size, HAS_MAPS)
         known = inside & (draft_columns >= 0) & (draft_columns < draft_width)
         y = load_at(draft_address, draft_columns, known, DRAFT_DTYPE)
@@ -345,10 +360,11 @@ def _draw(
     tokens = torch.empty(requests, dtype=torch.int32, device=device)
     masses = torch.empty((requests, target_tiles), dtype=torch.float64, device=device)
     target_at, draft_at = batch.target.pointers(device), batch.draft.pointers(device)
-    maps = stacked_maps(batch)
+    maps, view = stacked_maps(batch), view_of(batch.target, device)
     variant = {
         "TARGET_DTYPE": TRITON_DTYPES[batch.target.dtype],
         "DRAFT_DTYPE": TRITON_DTYPES[batch.draft.dtype],
+        "VIEW": view.flags,
         "TARGET_TILES": power_of_two(target_tiles),
         "DRAFT_TILES": power_of_two(draft_tiles),
         "HAS_MAPS": bool(batch.inverse_maps),
@@ -374,6 +390,7 @@ def _draw(
             draft_stats.tile_max,
             draft_stats.tile_sum,
             masses,
+            *view.arguments,
             batch.vocab_size,
             target_tiles,
             draft_tiles,
@@ -406,6 +423,7 @@ def _draw(
         masses,
         tokens,
         emitted if emitted is not None else placeholder(tokens, torch.int32),
+        *view.arguments,
         batch.vocab_size,
         target_tiles,
         draft_tiles,

@@ -9,6 +9,7 @@ from sampler_kernels.device.compile import TRITON_DTYPES, kernel, power_of_two
 from sampler_kernels.device.elements import load_at
 from sampler_kernels.device.maps import draft_column, stacked_maps
 from sampler_kernels.device.sums import effective, join_tiles, pair_sum_rows
+from sampler_kernels.device.view import process_each, view_of
 from sampler_kernels.layout import MAX_DRAFT_TOKENS
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.kernel import ACCEPT, uniform_of
@@ -46,8 +47,12 @@ def _probability(
     address_ptr,
     tile_max_ptr,
     tile_sum_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     tiles,
     DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     ROWS: tl.constexpr,
     TILES: tl.constexpr,
 ):
@@ -61,7 +66,9 @@ def _probability(
     inside = read[:, None] & (tile < tiles)[None, :]
     place = row[:, None] * tiles + tile[None, :]
     address = tl.load(address_ptr + row, mask=read, other=0)
-    logit = load_at(address, column, read & (column >= 0), DTYPE)
+    known = read & (column >= 0)
+    logit = load_at(address, column, known, DTYPE)
+    logit = process_each(logit, column, known, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
     tile_max = tl.load(tile_max_ptr + place, mask=inside, other=-float("inf"))
     tile_sum = tl.load(tile_sum_ptr + place, mask=inside, other=0.0)
     maximum, masses, bad = join_tiles(tile_max, tile_sum, temperature)
@@ -97,11 +104,15 @@ def _rejection_kernel(
     bad_row_ptr,
     draw_kind_ptr,
     scale_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     target_tiles,
     draft_tiles,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
@@ -110,7 +121,8 @@ def _rejection_kernel(
     """One request: which of its draft tokens stand, and where the final token comes from.
 
     In: the columns of ``Batch`` by their names ([B], [B+1], [D]; maps_ptr [maps, V] int32); of target and draft rows
-    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32, argmax_ptr [R, tiles] int32.
+    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32, argmax_ptr [R, tiles] int32;
+    view_ptr, cut_value_ptr and cut_id_ptr as for ``process``.
     Out: the columns of ``Decision`` by their names, [B].
 
     The grid walks requests. A program joins the tiles of POSITIONS rows at once, so that a usual request costs one
@@ -147,8 +159,12 @@ def _rejection_kernel(
             target_address_ptr,
             target_max_ptr,
             target_sum_ptr,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
             target_tiles,
             TARGET_DTYPE,
+            VIEW,
             POSITIONS,
             TARGET_TILES,
         )
@@ -167,8 +183,12 @@ def _rejection_kernel(
             draft_address_ptr,
             draft_max_ptr,
             draft_sum_ptr,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
             draft_tiles,
             DRAFT_DTYPE,
+            0,
             POSITIONS,
             DRAFT_TILES,
         )
@@ -203,6 +223,7 @@ def rejection(batch: Batch, target_stats: RowStats, draft_stats: RowStats) -> De
     decision = _allocate(requests, device)
     target_at, draft_at = batch.target.pointers(device), batch.draft.pointers(device)
     target_tiles, draft_tiles = target_stats.tile_max.shape[1], draft_stats.tile_max.shape[1]
+    view = view_of(batch.target, device)
     _rejection_kernel[(requests,)](
         batch.draft_lengths,
         batch.cu_num_logits,
@@ -229,11 +250,13 @@ def rejection(batch: Batch, target_stats: RowStats, draft_stats: RowStats) -> De
         decision.bad_row,
         decision.draw_kind,
         decision.scale,
+        *view.arguments,
         batch.vocab_size,
         target_tiles,
         draft_tiles,
         TARGET_DTYPE=TRITON_DTYPES[batch.target.dtype],
         DRAFT_DTYPE=TRITON_DTYPES[batch.draft.dtype],
+        VIEW=view.flags,
         TARGET_TILES=power_of_two(target_tiles),
         DRAFT_TILES=power_of_two(draft_tiles),
         HAS_MAPS=bool(batch.inverse_maps),
