@@ -50,11 +50,11 @@ def masked(x, columns, inside, words):
     Args:
         x: float32.
         columns: int32, shape of ``x``.
-        inside: bool, where columns lie within the row.
-        words: int64, address of the packed bits, 0 for none; one for all, or one each.
+        inside: bool, where columns lie within a row that has a mask; elsewhere nothing changes.
+        words: int64, address of the packed bits; one for all, or one each.
     """
     pointers = pointer_to(words, tl.int32) + (columns >> _WORD_SHIFT)
-    word = tl.load(pointers, mask=inside & (words != 0), other=-1)
+    word = tl.load(pointers, mask=inside, other=-1)
     allowed = (word >> (columns & (_WORD_BITS - 1))) & 1
     return tl.where(allowed != 0, x, x + -float("inf"))
 
@@ -68,11 +68,11 @@ def edited(x, columns, inside, words, values):
     Args:
         x: float32.
         columns: int32, shape of ``x``.
-        inside: bool, where columns lie within the row.
-        words: int64, address of the words of the row's request, 0 for none; one for all, or one each.
+        inside: bool, where columns lie within a row that has edits; elsewhere nothing changes.
+        words: int64, address of the words of the row's request; one for all, or one each.
         values: int64, address of the row's float32 values, likewise.
     """
-    pair = tl.load(pointer_to(words, tl.int64) + (columns >> _WORD_SHIFT), mask=inside & (words != 0), other=0)
+    pair = tl.load(pointer_to(words, tl.int64) + (columns >> _WORD_SHIFT), mask=inside, other=0)
     bit = columns & (_WORD_BITS - 1)
     bits = (pair & 0xFFFFFFFF).to(tl.int32)
     hit = ((bits >> bit) & 1) != 0
@@ -129,11 +129,11 @@ def process_each(x, columns, inside, row, view_ptr, cut_value_ptr, cut_id_ptr, V
     """One element of each of several rows, as processed; shapes of all but the pointers as of ``x``."""
     if _MASKS & VIEW:
         words = tl.load(view_ptr + row * _FIELDS, mask=inside, other=0)
-        x = masked(x, columns, inside, words)
+        x = masked(x, columns, inside & (words != 0), words)
     if _EDITS & VIEW:
         words = tl.load(view_ptr + row * _FIELDS + 1, mask=inside, other=0)
         values = tl.load(view_ptr + row * _FIELDS + 2, mask=inside, other=0)
-        x = edited(x, columns, inside, words, values)
+        x = edited(x, columns, inside & (words != 0), words, values)
     if _CUT & VIEW:
         value = tl.load(cut_value_ptr + row, mask=inside, other=-float("inf"))
         x = behind_cut(x, columns, value, tl.load(cut_id_ptr + row, mask=inside, other=0))
