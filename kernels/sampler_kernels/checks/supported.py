@@ -12,15 +12,6 @@ from sampler_kernels.step import Step
 NOT_BUILT: dict[str, tuple[str, ...]] = {
     "cpu": (),
     "triton": (
-        "method strict",
-        "method block",
-        "method synthetic",
-        "method typical",
-        "method relaxed",
-        "acceptance_probabilities",
-        "min_p",
-        "top_k",
-        "top_p",
     ),
 }
 """Features of a parameter set, by their names in ``FEATURES``, that a backend lacks; any other backend lacks none."""

@@ -9,6 +9,7 @@ from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile
 from sampler_kernels.device.sums import exponent_scale
 from sampler_kernels.device.view import CUT, process, process_tile, view_of
+from sampler_kernels.filters.kernel import cut
 from sampler_kernels.layout import num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
@@ -121,7 +122,8 @@ def _stats_kernel(
     Of each table with R rows: address_ptr [R] int64, width_ptr [R] int32, temperature_ptr [R] float64;
     out come max_ptr, sum_ptr [R, tiles] float32, argmax_ptr [R, tiles] int32, group_max_ptr [R, groups] float32, and of
     the target raw_sum_ptr [R, tiles] float32 if RAW. If VIEW, target rows are masked and edited as view_ptr [R, 3]
-    int64 says, and if RAW, raw_max_ptr [R, tiles] and raw_group_max_ptr [R, groups] float32 are of the rows as they came.
+    int64 says, and if RAW, raw_max_ptr [R, tiles] and raw_group_max_ptr [R, groups] float32 are of the rows as they
+    came.
 
     The grid is one axis over (row, tile), tile fastest, target rows first: neighbours read neighbouring memory, and a
     single axis has room for 2^31 programs where a second one ends at 65,535. A program is one tile of 4,096 columns:
@@ -232,6 +234,8 @@ def stats_of_both(
             VIEW=before_cut,
             num_warps=_WARPS,
         )
+    if target.processing is not None and target.processing.filters is not None:
+        cut(target, target.processing.filters, of_target, target_temperature)
     return of_target, of_draft
 
 

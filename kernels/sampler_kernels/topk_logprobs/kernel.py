@@ -282,7 +282,7 @@ def _store_chosen(
 
 
 @triton.jit
-def _count_reaching(
+def count_reaching(
     address,
     vocab_size,
     value,
@@ -410,7 +410,7 @@ def _topk_logprobs_kernel(
         last = tl.minimum(first + tiles_a_part, tiles)
         for tile in range(first, last):
             if tl.load(tile_max_ptr + row * tiles + tile) >= logit:
-                count += _count_reaching(
+                count += count_reaching(
                     address,
                     vocab_size,
                     logit,
