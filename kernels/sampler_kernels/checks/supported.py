@@ -11,8 +11,7 @@ from sampler_kernels.step import Step
 
 NOT_BUILT: dict[str, tuple[str, ...]] = {
     "cpu": (),
-    "triton": (
-    ),
+    "triton": (),
 }
 """Features of a parameter set, by their names in ``FEATURES``, that a backend lacks; any other backend lacks none."""
 

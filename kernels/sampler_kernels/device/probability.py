@@ -81,10 +81,7 @@ def draft_probability(
 ):
     """Probabilities that ROWS draft tokens were drawn with.
 
-    Args:
-        token: [ROWS] int32.
-        place: [ROWS] int32, their draft positions.
-        read: [ROWS] bool, where a draft row may be read.
+    token: [ROWS] int32. place: [ROWS] int32, their draft positions. read: [ROWS] bool, where a draft row may be read.
 
     Returns:
         [ROWS] float64, 1 for a point mass; [ROWS] bool, whether a draft row is read there and is bad.

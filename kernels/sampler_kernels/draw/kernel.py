@@ -121,8 +121,8 @@ def residual_tile_mass(
 ):
     """Stores the mass of one tile of a residual, float64, at ``out_ptr``.
 
-    Beside a draft row the sum of max(c * p - q, 0), ``c`` float64. Beside a point mass (``draft_row`` -1), for the tile of
-    the ``rejected`` token alone, the sum of exp((x - tile's maximum) / T) without it; nothing is stored for the others.
+    Beside a draft row the sum of max(c * p - q, 0), ``c`` float64. Beside a point mass (``draft_row`` -1), for the tile
+    of the ``rejected`` token alone, the sum of exp((x - tile's maximum) / T) without it; else nothing is stored.
     """
     temperature = tl.load(temperature_ptr + request)
     address = tl.load(target_address_ptr + row)
@@ -302,19 +302,10 @@ def token_at(
 ):
     """The token that a uniform picks, int32: the tile first, then the group, then the element.
 
-    Args:
-        u: float64.
-        row: int32, the target row.
-        masses: [TARGET_TILES] float64, of the tiles of what is drawn from; some above 0.
-        tile_max: [TARGET_TILES] float32, of the target row.
-        maximum: float32, likewise.
-        total: float64, the row's mass relative to it.
-        temperature: float64.
-        rejected: int32, the token that a point mass takes away, -1 for none.
-        draft_row: int32, what is taken away, -1 for none.
-        c: float64, factor of p beside a draft row.
-        which: int32, the map of the draft row, -1 for none.
-        draft_temperature: float64.
+    u: float64. row: int32, the target row. masses: [TARGET_TILES] float64, of the tiles of what is drawn from; some
+    above 0. tile_max: [TARGET_TILES] float32 and maximum: float32, of the target row; total: float64, its mass relative
+    to the maximum. rejected: int32, the token that a point mass takes away, -1 for none. draft_row: int32, what is taken
+    away, -1 for none; which: int32, its map, -1 for none. c: float64, factor of p beside a draft row.
     """
     each = tl.arange(0, TARGET_TILES)
     threshold = u * tl.sum(masses, axis=0)

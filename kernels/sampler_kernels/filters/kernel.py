@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sampler_kernels.device.compile import TRITON_DTYPES, kernel, power_of_two
-from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_tile, pointer_to, tile_columns
+from sampler_kernels.device.elements import GROUP, GROUPS, load_tile, pointer_to, tile_columns
 from sampler_kernels.device.order import ascending_key, value_of_ascending
 from sampler_kernels.device.sums import effective, exponent_scale, join_tiles, pair_sum, pair_sum_rows
 from sampler_kernels.device.view import CUT, EDITS, behind_cut, process, process_tile, view_of
@@ -58,11 +58,8 @@ def _reached_by_maxima(keys, weights, wanted, low, high):
 
     Each maximum is an element, so as many elements reach it, and as much mass: the cut lies no lower.
 
-    Args:
-        keys: [GROUPS_PADDED] int32.
-        weights: [GROUPS_PADDED] float64.
-        wanted: float64.
-        low, high: int64, the answer is below ``high``.
+    keys: [GROUPS_PADDED] int32. weights: [GROUPS_PADDED] float64. wanted: float64. low, high: int64; the answer is from
+    ``low`` on and below ``high``.
     """
     while high - low > 1:
         middle = (low + high) >> 1

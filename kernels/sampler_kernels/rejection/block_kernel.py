@@ -1,4 +1,4 @@
-"""Block verification (Sun et al. 2403.10444) in three launches: factors, residual masses, the longest run that stands."""
+"""Block verification (Sun et al. 2403.10444) in three launches: factors, residual masses, the run that stands."""
 
 import torch
 import triton
@@ -158,7 +158,7 @@ def _factors_kernel(
 
 @triton.jit
 def _needs_mass(c, u, i, k):
-    """Whether the residual mass at row i decides about it: S_i is at most c_i, so h_i is too, and it is 1 where c_i is."""
+    """Whether the residual mass at row i decides about it: S_i and so h_i is at most c_i, and 1 where c_i is."""
     return (i > 0) & (i < k) & (c < 1.0) & (u < c)
 
 
@@ -309,8 +309,8 @@ def _decide_kernel(
 ):
     """The accepted length of one request: the largest i with u_i < h_i.
 
-    In: columns of ``Batch``; what the two kernels before wrote. Out: num_accepted_ptr, draw_kind_ptr [B] int32, scale_ptr
-    [B] float64. The grid walks requests; rows are asked from the last one on, and most runs end with the first question.
+    In: columns of ``Batch``; what the two kernels before wrote. Out: num_accepted_ptr, draw_kind_ptr [B] int32,
+    scale_ptr [B] float64. The grid walks requests; rows are asked from the last one on, until one stands.
     """
     request = tl.program_id(0)
     if tl.load(method_ptr + request) != _BLOCK:

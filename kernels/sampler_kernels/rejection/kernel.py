@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import torch
-import triton
 import triton.language as tl
 
 from sampler_kernels.batch import Batch, MethodCode

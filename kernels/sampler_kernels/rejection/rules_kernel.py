@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sampler_kernels.batch import Batch, LossyColumns, MethodCode
 from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, power_of_two
-from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile
+from sampler_kernels.device.elements import GROUP, GROUPS, load_at, load_tile
 from sampler_kernels.device.sums import effective, exponent_scale, pair_sum, pair_sum_rows
 from sampler_kernels.device.view import process, process_tile, view_of
 from sampler_kernels.draw.kernel import joined, token_at
@@ -134,8 +134,8 @@ def _judge_kernel(
 ):
     """One row: whether its draft token stands. Of a bad row, and where no token below V was drawn, anything is said.
 
-    In: row_request_ptr [N] int32; columns of ``Batch`` and, if LOSSY, ``LossyColumns`` by their names; of the target rows
-    address_ptr [N] int64, width_ptr [N] int32, tile_max_ptr and tile_sum_ptr [N, tiles] float32, group_max_ptr [N,
+    In: row_request_ptr [N] int32; columns of ``Batch`` and, if LOSSY, ``LossyColumns`` by their names; of the target
+    rows address_ptr [N] int64, width_ptr [N] int32, tile_max_ptr and tile_sum_ptr [N, tiles] float32, group_max_ptr [N,
     groups] float32; view_ptr, cut_value_ptr and cut_id_ptr as for ``process``.
     Out: verdicts_ptr [N] int32, 0 or 1, of the methods that have verdicts.
 
