@@ -37,7 +37,9 @@ def main(address: str) -> None:
     """Serves on an address until SIGTERM."""
     torch.set_num_threads(1)
     engine = CannedEngine("cpu", torch.device("cpu"))
-    asyncio.run(serve(Settings(listen=[address], backend="cpu"), engine, lambda at: print(f"listening on {at}", flush=True)))
+    asyncio.run(
+        serve(Settings(listen=[address], backend="cpu"), engine, lambda at: print(f"listening on {at}", flush=True))
+    )
 
 
 if __name__ == "__main__":

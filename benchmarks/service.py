@@ -101,8 +101,8 @@ def server(kind: str) -> Iterator[str]:
 def measure(seconds: float) -> dict[str, Any]:
     """All cases and all messages."""
     report: dict[str, Any] = {
-        "what": "service time (a call less the step's device time) against an echo of the same messages; k=4, bfloat16, "
-        "temperature 0.7, draft logits, one stream unless said; CPU backend, one thread",
+        "what": "service time (a call less the step's device time) against an echo of the same messages; k=4, "
+        "bfloat16, temperature 0.7, draft logits, one stream unless said; CPU backend, one thread",
         "units": "microseconds",
         "date": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
         "machine": machine(),
@@ -134,9 +134,9 @@ def show(report: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     parts = list(report["messages"][0]["median_us"])
-    table = Table("messages, top-20, us", *parts, "sum", "entry by entry")
+    table = Table("messages, top-20, us", *parts, "sum", "quiet sum", "entry by entry")
     for entry in report["messages"]:
-        times = [*entry["median_us"].values(), entry["sum_us"], entry["entry_by_entry_us"]]
+        times = [*entry["median_us"].values(), entry["sum_us"], entry["quiet_sum_us"], entry["entry_by_entry_us"]]
         table.add_row(f"B={entry['batch']}", *(f"{value:,.0f}" for value in times))
     console.print(table)
 

@@ -63,6 +63,19 @@ class Settings(BaseSettings):
     max_queued_steps: int = Field(
         default=1024, ge=1, le=_MOST, description="Steps admitted and not yet finished, over all clients."
     )
+    max_queued_mib: int = Field(
+        default=4096,
+        ge=1,
+        le=_MOST,
+        description="Messages of the steps admitted and not yet finished, in MiB; a larger step is admitted alone.",
+    )
+    keepalive_seconds: float = Field(
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="Silence after which a client is asked whether it is still there, in seconds; "
+        "it has a third of that to answer, else its connection is closed.",
+    )
     drain_seconds: float = Field(
         default=30.0, ge=0, le=3600, description="Longest wait for open calls on SIGTERM or SIGINT, in seconds."
     )
@@ -85,6 +98,7 @@ class Settings(BaseSettings):
             max_streams=self.max_streams,
             max_read_ahead=self.max_read_ahead,
             max_queued_steps=self.max_queued_steps,
+            max_queued_bytes=self.max_queued_mib * MIB,
         )
 
 

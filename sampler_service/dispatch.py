@@ -10,8 +10,9 @@ from time import perf_counter
 from typing import TypeAlias
 
 from sampler_kernels import StepResult
+from sampler_service.admission import Admission
 from sampler_service.engine import Engine
-from sampler_service.errors import Reason, Refusal, internal, refuse
+from sampler_service.errors import Refusal, internal, too_late
 from sampler_service.limits import Limits
 from sampler_service.steps import CheckedStep, Ran
 from sampler_service.worker import Job, Worker
@@ -52,7 +53,7 @@ class Pending:
         if self._timer is not None:
             self._timer.cancel()
         if self._job is not None:
-            self._job.abandoned = True
+            self._job.abandon()
             # The job knows us: a cycle would hold the step's bytes until the collector looks for it.
             self._job = None
         return True
@@ -64,37 +65,28 @@ class Dispatcher:
     Args:
         engine: Runs the steps.
         worker: The thread that may call the engine.
-        limits: ``max_queued_steps`` bounds the steps admitted and not yet finished.
+        limits: What is admitted at the same time.
+
+    Attributes:
+        admission: Counts the steps admitted and not yet finished.
     """
 
     def __init__(self, engine: Engine, worker: Worker, limits: Limits) -> None:
         self._engine = engine
         self._worker = worker
-        self._most = limits.max_queued_steps
-        self._admitted = 0
-        self._room = asyncio.Event()
+        self.admission = Admission(limits)
 
     @property
     def admitted(self) -> int:
         """Steps admitted and not yet finished."""
-        return self._admitted
+        return self.admission.steps
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next step has to wait or is refused."""
-        return self._admitted >= self._most
-
-    async def room(self) -> None:
-        """Wait until a step can be admitted; streams do, and so hold their clients back."""
-        while self.is_full:
-            self._room.clear()
-            await self._room.wait()
-
-    def submit(self, checked: CheckedStep, arrived: float, timeout: float | None, done: Done) -> Pending:
-        """Queue a step.
+    def submit(self, checked: CheckedStep, size: int, arrived: float, timeout: float | None, done: Done) -> Pending:
+        """Queue a step that was admitted; from here on its room is given back when it ends.
 
         Args:
             checked: The step.
+            size: Bytes of its message, as it was admitted with.
             arrived: When its message came, on the clock of ``perf_counter``.
             timeout: Seconds from ``arrived`` within which the step must be done; None for no bound.
             done: Called once, later and on the event loop, with the result or with why there is none.
@@ -103,30 +95,30 @@ class Dispatcher:
             The step, for a caller that may want to give it up.
 
         Raises:
-            Refusal: QUEUE_FULL or STEP_DEADLINE_EXCEEDED.
+            Refusal: STEP_DEADLINE_EXCEEDED.
         """
-        if self.is_full:
-            raise refuse(Reason.QUEUE_FULL, f"{self._admitted} steps are waiting, as many as this server admits")
         left = None if timeout is None else arrived + timeout - perf_counter()
         if left is not None and left <= 0:
-            raise _too_late()
+            self.admission.leave(size)
+            raise too_late()
         loop = asyncio.get_running_loop()
-        pending = Pending(self._leave, done)
-        timer = None if left is None else loop.call_later(left, lambda: pending.finish(_too_late()))
+        pending = Pending(partial(self.admission.leave, size), done)
+        timer = None if left is None else loop.call_later(left, lambda: pending.finish(too_late()))
         job = Job(partial(self._engine.run, checked), partial(_hand_over, loop, checked, arrived, pending))
         pending.start(job, timer)
-        self._admitted += 1
         self._worker.submit(job)
         return pending
 
-    async def result(self, checked: CheckedStep, arrived: float, timeout: float | None) -> Ran:
-        """Queue a step and wait for it; giving up the wait gives up the step.
+    async def result(self, checked: CheckedStep, size: int, arrived: float, timeout: float | None) -> Ran:
+        """Queue a step whose message has ``size`` bytes and wait for it; giving up the wait gives up the step.
 
         Raises:
             Refusal: Why there is no result.
         """
+        if not self.admission.try_enter(size):
+            raise self.admission.no_room(size)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        pending = self.submit(checked, arrived, timeout, future.set_result)
+        pending = self.submit(checked, size, arrived, timeout, future.set_result)
         try:
             outcome = await future
         finally:
@@ -152,10 +144,6 @@ class Dispatcher:
         if refusal is not None:
             raise refusal
 
-    def _leave(self) -> None:
-        self._admitted -= 1
-        self._room.set()
-
 
 def _hand_over(
     loop: asyncio.AbstractEventLoop, checked: CheckedStep, arrived: float, pending: Pending, job: Job
@@ -168,7 +156,3 @@ def _hand_over(
     # A loop that is closed belongs to a server that has given up waiting: nobody is left to answer.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(pending.finish, answer)
-
-
-def _too_late() -> Refusal:
-    return refuse(Reason.STEP_DEADLINE_EXCEEDED, "the step was not done within the time that its caller gave it")

@@ -39,6 +39,7 @@ class Reason(str, enum.Enum):
     KEPT_STATE_FULL = "KEPT_STATE_FULL"
     STEP_DEADLINE_EXCEEDED = "STEP_DEADLINE_EXCEEDED"
     QUEUE_FULL = "QUEUE_FULL"
+    QUEUE_BYTES_FULL = "QUEUE_BYTES_FULL"
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
     DRAINING = "DRAINING"
     INTERNAL_ERROR = "INTERNAL_ERROR"
@@ -138,6 +139,12 @@ TABLE: Final[Mapping[str, Entry]] = MappingProxyType(
             _EXHAUSTED,
             "As many steps are waiting as the server admits.",
             "Retry with backoff, or use `VerifyStream`, which is slowed down instead of refused.",
+            retry_after_ms=20,
+        ),
+        Reason.QUEUE_BYTES_FULL.value: Entry(
+            _EXHAUSTED,
+            "The messages of the steps that wait hold as much memory as the server gives them.",
+            "Retry with backoff, send fewer large steps at once, or raise `max_queued_mib`.",
             retry_after_ms=20,
         ),
         Reason.TOO_MANY_STREAMS.value: Entry(
@@ -273,3 +280,8 @@ def of_core(refused: StepRefused) -> Refusal:
 def internal() -> Refusal:
     """What a client hears of a fault of the server; the log holds the rest."""
     return refuse(Reason.INTERNAL_ERROR, "the step failed in the server, through no fault of the caller")
+
+
+def too_late() -> Refusal:
+    """What is said of a step that was not done in time."""
+    return refuse(Reason.STEP_DEADLINE_EXCEEDED, "the step was not done within the time that its caller gave it")

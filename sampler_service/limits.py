@@ -29,5 +29,6 @@ class Limits:
     max_streams: int = 256
     max_read_ahead: int = 8
     max_queued_steps: int = 1024
+    max_queued_bytes: int = 4096 * MIB
     max_kept_params: int = 4096
     max_kept_draft_id_maps: int = 16

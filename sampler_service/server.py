@@ -39,16 +39,19 @@ _LAST_GRACE: Final = 1.0
 """Seconds that calls get to end after the drain; those of health and reflection are not waited for before."""
 
 
-def channel_arguments(limits: Limits) -> list[tuple[str, int]]:
+def channel_arguments(limits: Limits, keepalive_seconds: float) -> list[tuple[str, int]]:
     """Options of the gRPC server, which ignores those that it does not know."""
+    ask_ms = int(keepalive_seconds * 1000)
     return [
         ("grpc.max_receive_message_length", limits.max_receive_message_bytes),
         ("grpc.max_send_message_length", limits.max_send_message_bytes),
         # On by default: a second server on the port would bind, and get half of the calls.
         ("grpc.so_reuseport", 0),
-        # A client whose host vanished leaves a connection that never ends; ask it now and then.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        # A client that was stopped, or whose host vanished, leaves a connection that never ends, with its streams.
+        ("grpc.keepalive_time_ms", ask_ms),
+        ("grpc.keepalive_timeout_ms", ask_ms // 3),
+        # The same for one that connects and never says anything.
+        ("grpc.server_handshake_timeout_ms", ask_ms + ask_ms // 3),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
@@ -72,7 +75,7 @@ async def serve(settings: Settings, engine: Engine, announce: Callable[[str], No
     limits = settings.limits
     worker, lifecycle = Worker(), Lifecycle()
     dispatcher = Dispatcher(engine, worker, limits)
-    server = grpc.aio.server(options=channel_arguments(limits))
+    server = grpc.aio.server(options=channel_arguments(limits, settings.keepalive_seconds))
     servicer = Servicer(info=server_info(engine, limits), limits=limits, dispatcher=dispatcher, lifecycle=lifecycle)
     server.add_generic_rpc_handlers((servicer.handler(),))
     probes = health.aio.HealthServicer()

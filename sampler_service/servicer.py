@@ -87,7 +87,7 @@ class Servicer:
         if not message.HasField("step"):
             raise refuse(Reason.FIELD_REQUIRED, "step is missing; there is nothing to verify", field="step")
         step = self._decoder.decode(message.step, tensors, None)
-        ran = await self._dispatcher.result(step, arrived, context.time_remaining())
+        ran = await self._dispatcher.result(step, len(data), arrived, context.time_remaining())
         response = pb.VerifyResponse()
         fill_result(response.result, ran)
         return response.SerializeToString()

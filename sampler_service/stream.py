@@ -137,10 +137,10 @@ class VerifyStream:
                 what = "step is missing; each message of the stream holds one step"
                 raise refuse(Reason.FIELD_REQUIRED, what, field="step")
             checked = self._decoder.decode(message.step, tensors, self._kept)
-            if self._dispatcher.is_full:
-                await self._dispatcher.room()
-            timeout = message.timeout_us * 1e-6 if message.timeout_us else None
-            answer.pending = self._dispatcher.submit(checked, arrived, timeout, partial(self._finish, answer))
+            size, timeout = len(data), message.timeout_us * 1e-6 if message.timeout_us else None
+            if not self._dispatcher.admission.try_enter(size):
+                await self._dispatcher.admission.enter(size, timeout)
+            answer.pending = self._dispatcher.submit(checked, size, arrived, timeout, partial(self._finish, answer))
         except Refusal as refusal:
             self._finish(answer, refusal.released())
         except Exception:  # noqa: BLE001  (a fault of ours is answered, never fatal)
@@ -165,7 +165,8 @@ class VerifyStream:
         while True:
             await asyncio.sleep(_QUIET / 4)
             now = perf_counter()
-            if any(answer.pending is not None for answer in self._answers):
+            # A step that waits for room is owed an answer as much as one that runs.
+            if any(answer.response is None for answer in self._answers):
                 idle_since = now
             elif now - max(idle_since, self._last_read) > _QUIET or now - idle_since > _LONGEST_LINGER:
                 self._end()

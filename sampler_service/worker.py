@@ -25,14 +25,20 @@ class Job:
         done: Called once from that thread after the work, with the job; must not block.
         outcome: What the work returned, or INTERNAL_ERROR if it failed.
         started: When the work began, on the clock of ``perf_counter``.
-        abandoned: Set by whoever no longer wants the result; work that has not begun is then left out.
     """
 
     work: Callable[[], StepResult | None]
     done: Callable[[Job], None]
     outcome: StepResult | Refusal | None = None
     started: float = 0.0
-    abandoned: bool = False
+
+    def abandon(self) -> None:
+        """Nobody wants the result any more: work that has not begun is left out, and what it holds let go of at once.
+
+        A queue of abandoned steps would otherwise hold their bytes until the device comes to them, and nobody would
+        count them.
+        """
+        self.work, self.done = _nothing, _nobody
 
 
 class Worker:
@@ -65,16 +71,27 @@ class Worker:
 
     def _loop(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not job.abandoned:
-                _run(job)
+            _run(job)
             # Not held while the thread waits: a job keeps its step's bytes alive.
             del job
 
 
+def _nothing() -> None:
+    """The work of a job that was abandoned."""
+
+
+def _nobody(_job: Job) -> None:
+    """Whom to tell of it."""
+
+
 def _run(job: Job) -> None:
+    # Read once: it may be abandoned at any moment.
+    work = job.work
+    if work is _nothing:
+        return
     job.started = perf_counter()
     try:
-        job.outcome = job.work()
+        job.outcome = work()
     except Exception:  # noqa: BLE001  (the thread must outlive any single step)
         # The step itself stays out of the log: it is the client's.
         _log.exception("a step failed on the device thread")

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import sampler_client
+import sampler_loadtest
 import sampler_service
 from tools import setup_env
 
@@ -50,7 +51,13 @@ def test_kernels_import_neither_grpc_nor_the_service() -> None:
 
 
 def test_versions_agree() -> None:
-    assert sampler_service.__version__ == sampler_client.__version__
+    assert sampler_service.__version__ == sampler_client.__version__ == sampler_loadtest.__version__
+
+
+def test_load_test_imports_neither_torch_nor_the_service() -> None:
+    loaded = imported_by("sampler_loadtest")
+    assert {"sampler_loadtest", "sampler_client"} <= loaded
+    assert loaded.isdisjoint({"torch", "triton", "sampler_kernels", "sampler_service"})
 
 
 def test_folders_are_not_packages() -> None:
@@ -131,6 +138,14 @@ def test_service_requires_the_client_of_its_version(service_wheel: Wheel) -> Non
 def test_setup_reuses_exactly_the_torch_that_the_service_accepts(service_wheel: Wheel) -> None:
     oldest = ".".join(map(str, setup_env.MIN_TORCH))
     assert f"torch<3,>={oldest}" in service_wheel.requirements()
+
+
+@pytest.mark.slow
+def test_load_test_wheel_is_apart_from_the_client(tmp_path: Path) -> None:
+    wheel = build_wheel(ROOT / "clients" / "loadtest", tmp_path)
+    assert wheel.files == source_files(ROOT / "clients" / "loadtest" / "sampler_loadtest")
+    assert "sampler-loadtest = sampler_loadtest.cli:main" in wheel.entry_points
+    assert f"sampler-client=={sampler_client.__version__}" in wheel.requirements()
 
 
 @pytest.mark.slow

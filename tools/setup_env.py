@@ -27,7 +27,7 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 PIP_INSTALL: tuple[str | Path, ...] = (VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check")
 STAMP = VENV / "setup-stamp.json"
-INPUTS = ("pyproject.toml", "clients/python/pyproject.toml", "tools/setup_env.py")
+INPUTS = ("pyproject.toml", "clients/python/pyproject.toml", "clients/loadtest/pyproject.toml", "tools/setup_env.py")
 
 MIN_PYTHON = (3, 10)
 # Releases from MIN_TORCH on are used where they are found; TORCH is what is fetched where there is none.
@@ -287,7 +287,7 @@ def set_up() -> None:
     gpu = has_gpu()
     provide_torch(gpu=gpu)
     say("installing packages and tools")
-    pip_install("--editable", "./clients/python", "--editable", ".[dev]")
+    pip_install("--editable", "./clients/python", "--editable", "./clients/loadtest", "--editable", ".[dev]")
     own_tools()
     run(VENV_PYTHON, "-c", SUMMARY)
     STAMP.write_text(json.dumps(asdict(wanted)))

@@ -51,6 +51,7 @@ def test_nobody_there(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[s
         ["verify", "--address", "unix:/x"],
         ["info", "--address", "unix:/x", "--timeout", "0"],
         ["info", "--address", "unix:/x", "--timeout", "soon"],
+        ["verify", "--address", "", "file"],
         ["walk"],
     ],
     ids=" ".join,

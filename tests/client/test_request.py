@@ -215,7 +215,7 @@ def test_what_is_not_given_is_not_sent() -> None:
     assert {field.name for field, _ in message.ListFields()} == {"target_logits", "draft_lengths"}
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (130, 300)])
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (100, 150)])
 def test_message_is_the_one_protobuf_would_have_written(shape: tuple[int, int]) -> None:
     # Lengths on both sides of 128 and 16,384 bytes, where their own length changes.
     array = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
@@ -223,6 +223,25 @@ def test_message_is_the_one_protobuf_would_have_written(shape: tuple[int, int]) 
     message = pb.VerifyRequest.FromString(data)
     assert message.step.target_logits.inline_bytes == array.tobytes()
     assert len(message.SerializeToString()) == len(data)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("step_id", [*range(1, 2**9, 61), 2**14, 2**21, 2**28, 2**35, 2**42, 2**49, 2**56])
+def test_large_arrays_lie_at_multiples_of_8(step_id: int, dtype: type[np.generic]) -> None:
+    # Every length of the step id, which comes before the arrays, would otherwise move them by a byte.
+    target, draft = np.full((3, 30_000), 1.5, dtype), np.full((2, 30_001), 2.5, dtype)
+    what = Step(target_logits=target, draft_lengths=[2], draft_blocks=[DraftBlock(draft)], draft_token_ids=[1, 2])
+    data = encode_stream_request(what, step_id=step_id)
+    for array in (target, draft):
+        assert data.index(array.tobytes()) % 8 == 0
+    message = pb.VerifyStreamRequest.FromString(data)
+    sent_target, sent_draft = message.step.target_logits, message.step.draft_blocks[0].logits
+    assert message.step_id == step_id
+    for tensor, array in ((sent_target, target), (sent_draft, draft)):
+        assert (tensor.inline_bytes, list(tensor.shape)) == (array.tobytes(), list(array.shape))
+        assert tensor.dtype == (pb.DTYPE_FLOAT32 if dtype is np.float32 else pb.DTYPE_FLOAT16)
+    # Two fields of 11 bytes in all stand where one of 2 would; no length above is near enough to a boundary to grow.
+    assert len(data) == len(message.SerializeToString()) + 2 * 9
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**14 - 1, 2**14, 2**32, 2**63])

@@ -14,6 +14,7 @@ DOCUMENTS = tuple(sorted((ROOT / "docs").glob("*.md")))
 PAGES = (
     *DOCUMENTS,
     *sorted(ROOT.glob("*.md")),
+    ROOT / "clients" / "loadtest" / "README.md",
     ROOT / "clients" / "python" / "README.md",
     ROOT / "protos" / "README.md",
 )

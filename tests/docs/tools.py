@@ -1,4 +1,4 @@
-"""The two command-line programs as a document's reader has them, run from this checkout."""
+"""The command-line programs as a document's reader has them, run from this checkout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from pathlib import Path
 
 from tests.docs.blocks import ROOT
 
-PROGRAMS = {"sampler-service": "sampler_service.cli", "sampler-client": "sampler_client.cli"}
-PACKAGES_AT = ("", "kernels", "clients/python")
+PROGRAMS = {
+    "sampler-service": "sampler_service.cli",
+    "sampler-client": "sampler_client.cli",
+    "sampler-loadtest": "sampler_loadtest.cli",
+}
+PACKAGES_AT = ("", "kernels", "clients/python", "clients/loadtest")
 STARTED_WITHIN_S = 120
 ENDED_WITHIN_S = 60
 

@@ -164,7 +164,7 @@ async def parts(directory: Path, **limits: int) -> AsyncIterator[Parts]:
     bounds = Limits(**limits)
     dispatcher = Dispatcher(engine, worker, bounds)
     servicer = Servicer(info=server_info(engine, bounds), limits=bounds, dispatcher=dispatcher, lifecycle=lifecycle)
-    server = grpc.aio.server(options=channel_arguments(bounds))
+    server = grpc.aio.server(options=channel_arguments(bounds, keepalive_seconds=30.0))
     server.add_generic_rpc_handlers((servicer.handler(),))
     address = f"unix:{directory}/parts.sock"
     server.add_insecure_port(address)

@@ -165,7 +165,7 @@ def test_localhost_is_every_loopback_interface_or_none(held: socket.AddressFamil
     if not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6")
     with socket.create_server(("127.0.0.1" if held is socket.AF_INET else "::1", 0), family=held) as other:
-        server = grpc.server(ThreadPoolExecutor(1), options=channel_arguments(Limits()))
+        server = grpc.server(ThreadPoolExecutor(1), options=channel_arguments(Limits(), keepalive_seconds=30.0))
         with pytest.raises(CannotListen, match="another process is listening there"):
             bind_all(server, [f"localhost:{other.getsockname()[1]}"], allow_remote=False)
         server.stop(0)

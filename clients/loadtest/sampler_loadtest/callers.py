@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
 
-from sampler_client import NO_RETRIES, SamplerClient, SamplerError, Step, StepResult, Timing
+from sampler_client import NO_RETRIES, SamplerClient, SamplerError, Status, Step, StepResult, Timing
 from sampler_client.codec.request import encode_stream_request, encode_verify_request
 
 _SERVICE: Final = "/sampler.v1.SamplerService"
@@ -98,8 +98,8 @@ class ServiceCaller:
 
 
 def _read(result: StepResult) -> Answer:
-    failed = int((result.status != 1).sum())
-    return Answer(int(result.cu_tokens[-1]) and len(result.token_ids), failed, result.timing)
+    failed = int((result.status != Status.OK).sum())
+    return Answer(len(result.token_ids), failed, result.timing)
 
 
 class EchoCaller:
@@ -131,8 +131,7 @@ class EchoCaller:
                 self._sent.put(message)
                 next(self._answers)
         except grpc.RpcError as error:
-            code = error.code().name if isinstance(error, grpc.Call) else "UNKNOWN"
-            raise CallFailed(code, str(error)) from error
+            raise _failed(error) from error
         return Answer(0, 0, None)
 
     def close(self) -> None:
@@ -163,9 +162,14 @@ def answer_bytes(address: str, messages: Sequence[bytes], *, stream: bool, timeo
                 unary = channel.unary_unary(f"{_SERVICE}/Verify", _as_is, _as_is)
                 sizes = [len(unary(message, timeout=timeout)) for message in messages]
         except grpc.RpcError as error:
-            code = error.code().name if isinstance(error, grpc.Call) else "UNKNOWN"
-            raise CallFailed(code, (error.details() if isinstance(error, grpc.Call) else None) or str(error)) from error
+            raise _failed(error) from error
     return sorted(sizes)[len(sizes) // 2]
+
+
+def _failed(error: grpc.RpcError) -> CallFailed:
+    # The errors of grpcio's calls are calls too, which their type does not say.
+    assert isinstance(error, grpc.Call)
+    return CallFailed(error.code().name, error.details() or str(error))
 
 
 def _as_is(data: bytes) -> bytes:

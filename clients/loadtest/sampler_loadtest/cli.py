@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ExitStatus.ANSWERED if fine else ExitStatus.FAILED
 
 
-def _run(test: LoadTest, console: Console) -> dict[str, object]:
+def _run(test: LoadTest, console: Console) -> dict[str, Any]:
     """With live progress where somebody looks."""
     shown = Progress(
         TextColumn("{task.description}"),
@@ -134,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--count", type=_whole(1, MOST_CALLS), help="steps; 1000 where no duration is given")
     how.add_argument("--duration", type=_number(0.0, MOST_SECONDS), metavar="SECONDS", help="instead of, or within")
     how.add_argument("--rate", type=_number(0.0, 1e6), help="steps a second, latencies from their intended start")
-    how.add_argument("--pause", type=_number(0.0, 60_000.0, or_zero=True), default=0.0, metavar="MS", help="of a caller, each step")
+    how.add_argument(
+        "--pause", type=_number(0.0, 60_000.0, or_zero=True), default=0.0, metavar="MS", help="of a caller, each step"
+    )
     how.add_argument("--transport", choices=("stream", "unary"), default="stream", help="the call to use")
     how.add_argument("--turns", type=_whole(1, 1000), default=4, help="service and echo take so many turns each")
     how.add_argument("--warmup", type=_whole(0, 100_000), default=20, help="uncounted calls of each caller")

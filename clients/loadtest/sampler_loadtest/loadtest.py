@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ class LoadTest:
     echo: bool = True
     timeout: float = 30.0
 
-    def run(self, on_progress: Progress = lambda side, turn, calls: None) -> dict[str, Any]:
+    def run(self, on_progress: Progress | None = None) -> dict[str, Any]:
         """Runs it.
 
         Returns:
@@ -92,12 +93,8 @@ class LoadTest:
             extent = self._turn()
             for turn in range(self.turns):
                 for side, callers in sides.items():
-                    phase = run_phase(
-                        callers,
-                        extent,
-                        lambda calls, side=side, turn=turn: on_progress(side, turn, calls),  # type: ignore[misc]
-                        first_call=turn * extent.count,
-                    )
+                    told = partial(on_progress, side, turn) if on_progress else None
+                    phase = run_phase(callers, extent, told, first_call=turn * extent.count)
                     phases.setdefault(side, []).append(phase)
         return self._report(phases, server, len(messages[0]), size, load_before)
 

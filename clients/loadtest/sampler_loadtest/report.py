@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.bar import Bar
@@ -32,12 +33,15 @@ def show(report: dict[str, Any], console: Console) -> None:
     if report.get("compared"):
         ratio = report["compared"]
         console.print(
-            f"without the device's time a call takes {ratio['service_us']:.0f} us, the echo {ratio['echo_us']:.0f} us: "
-            f"{ratio['ratio']:.2f} times the floor, at {ratio['rate_ratio']:.2f} of its rate "
-            f"(medians of {len(ratio['ratio_of_turns'])} turns; tenth percentiles: {ratio['quiet']['service_us']:.0f} us, "
-            f"{ratio['quiet']['echo_us']:.0f} us, {ratio['quiet']['ratio']:.2f} times)",
+            f"without the device's time a call takes {_against(ratio)} the floor, at {ratio['rate_ratio']:.2f} of its "
+            f"rate (medians of {len(ratio['ratio_of_turns'])} turns; tenth percentiles: {_against(ratio['quiet'])})",
+            soft_wrap=True,
             highlight=False,
         )
+
+
+def _against(ratio: dict[str, Any]) -> str:
+    return f"{ratio['service_us']:.0f} us, the echo {ratio['echo_us']:.0f} us: {ratio['ratio']:.2f} times"
 
 
 def _figures(report: dict[str, Any]) -> Table:
@@ -62,7 +66,7 @@ def _figures(report: dict[str, Any]) -> Table:
     return table
 
 
-def _add_spread(table: Table, report: dict[str, Any], sides: list[str]) -> None:
+def _add_spread(table: Table, report: dict[str, Any], sides: Sequence[str]) -> None:
     table.add_section()
     names = ["average", "fastest", "slowest", *(f"p{percent:g}" for percent in PERCENTILES)]
     for name in names:

@@ -41,7 +41,7 @@ class Extent:
 def run_phase(
     callers: Sequence[Caller],
     extent: Extent,
-    on_progress: Callable[[int], None] = lambda calls: None,
+    on_progress: Callable[[int], None] | None = None,
     *,
     first_call: int = 0,
 ) -> Phase:
@@ -65,7 +65,8 @@ def run_phase(
         for thread in threads:
             while thread.is_alive():
                 thread.join(_NOTICE_SECONDS)
-                on_progress(sum(one.ended for one in threads))
+                if on_progress:
+                    on_progress(sum(one.ended for one in threads))
     except KeyboardInterrupt:
         phase.stopped.set()
         for thread in threads:

@@ -105,7 +105,7 @@ class Workload:
 def _drawn(rows: NDArray[np.float32], temperature: float, random: np.random.Generator) -> NDArray[np.int32]:
     """[rows] an id from each row's softmax at a temperature; the largest at 0."""
     if temperature == 0:
-        return rows.argmax(axis=1).astype(np.int32)
+        return np.asarray(rows.argmax(axis=1), dtype=np.int32)
     ids = np.empty(len(rows), dtype=np.int32)
     for place, row in enumerate(rows):
         mass = np.cumsum(np.exp((row - row.max()) / np.float32(temperature)), dtype=np.float64)

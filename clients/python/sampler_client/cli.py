@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 answered, 1 refused, 2 usage, 3 service unreachable.",
     )
     for command in (verify, info):
-        command.add_argument("--address", required=True, metavar="ADDR", help="unix:/path or host:port")
+        command.add_argument("--address", required=True, type=_address, metavar="ADDR", help="unix:/path or host:port")
         command.add_argument(
             "--timeout",
             type=_seconds,
@@ -55,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
             help="time for each call, retries included (default: %(default)g)",
         )
     return parser
+
+
+def _address(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; expected unix:/path or host:port")
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -54,6 +54,7 @@ class Limits:
         max_kept_draft_id_maps: Draft id maps kept by one session or stream.
         max_kept_histories: Histories kept by one session or stream.
         max_kept_history_ids: Ids in all histories kept by one session or stream.
+        max_queued_bytes: Of the messages of steps admitted and not yet finished, over all clients.
     """
 
     max_receive_message_bytes: int
@@ -82,6 +83,7 @@ class Limits:
     max_kept_draft_id_maps: int
     max_kept_histories: int
     max_kept_history_ids: int
+    max_queued_bytes: int
 
 
 @dataclass(frozen=True)

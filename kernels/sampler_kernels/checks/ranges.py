@@ -13,10 +13,17 @@ from sampler_kernels.params import LogprobsMode, Method, SamplingParams
 from sampler_kernels.refusal import Reason
 
 _MIN_TEMPERATURE = 1e-5
+_MAX_FLOAT32 = 3.4028234663852886e38
+_MIN_FLOAT32 = 1.401298464324817e-45
 
 
 def _is_temperature(value: float) -> bool:
     return value == 0 or (value >= _MIN_TEMPERATURE and math.isfinite(value))
+
+
+def _is_float32(value: float) -> bool:
+    """Whether the value stays finite in float32, in which biases and penalties are applied."""
+    return -_MAX_FLOAT32 <= value <= _MAX_FLOAT32
 
 
 # Each range is written as what is legal, because NaN compares false with everything and so is refused by itself.
@@ -28,9 +35,9 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("min_p", lambda x: 0 <= x <= 1, "in [0, 1]"),
     ("min_tokens", lambda x: x >= 0, "at least 0"),
     ("max_tokens", lambda x: x >= 1, "at least 1"),
-    ("repetition_penalty", lambda x: 0 < x < math.inf, "in (0, inf)"),
-    ("frequency_penalty", math.isfinite, "finite"),
-    ("presence_penalty", math.isfinite, "finite"),
+    ("repetition_penalty", lambda x: _MIN_FLOAT32 <= x <= _MAX_FLOAT32, "above 0 and finite in float32"),
+    ("frequency_penalty", _is_float32, "finite in float32"),
+    ("presence_penalty", _is_float32, "finite in float32"),
     ("typical_epsilon", lambda x: 0 < x <= 1, "in (0, 1]"),
     ("typical_delta", lambda x: 0 < x <= 1, "in (0, 1]"),
     ("relaxed_top_n", lambda x: x >= 1, "at least 1"),
@@ -78,8 +85,8 @@ def _check_entries(params: SamplingParams) -> None:
         if not 0 <= rate <= 1:
             raise outside("synthetic_rates", rate, "in [0, 1]", part=f"[{i}]")
     for token_id, bias in params.logit_bias.items():
-        if not math.isfinite(bias):
-            raise outside("logit_bias", bias, "finite", part=f"[{token_id}]")
+        if not _is_float32(bias):
+            raise outside("logit_bias", bias, "finite in float32", part=f"[{token_id}]")
 
 
 def _check_lists(params: SamplingParams) -> None:

@@ -40,13 +40,45 @@ def field_prefix(number: int, size: int) -> bytes:
     return _TAGS[number] + varint(size)
 
 
+class Slide:
+    """A varint field written before a large array and again behind it, so that the array begins where it should.
+
+    A varint may end in groups of zeros, and of a field that occurs twice the last counts. So the field takes more bytes
+    in front and fewer behind, or the other way round: the array moves by up to 7 bytes, and no length anywhere in the
+    message changes. The server reads an aligned array where it lies in the message, and copies any other.
+
+    Args:
+        number: Of the field, below 16.
+        value: Of the field, below 128.
+        distance: Bytes between the field and the array.
+    """
+
+    __slots__ = ("_field", "distance")
+
+    SIZE: Final = 11
+    """Bytes that both fields take together: two tags, and nine bytes for the values."""
+
+    def __init__(self, number: int, value: int, distance: int) -> None:
+        self._field = number << 3, value
+        self.distance = distance
+
+    def at(self, offset: int) -> tuple[bytes, bytes]:
+        """The two fields, if the first begins at an offset of the message; the array then lies at a multiple of 8."""
+        before = -(offset + 1 + self.distance) % 8 or 8
+        return self._of(before), self._of(9 - before)
+
+    def _of(self, size: int) -> bytes:
+        tag, value = self._field
+        return bytes((tag, value)) if size == 1 else bytes((tag, value | 128, *(128,) * (size - 2), 0))
+
+
 class Chunks:
     """A growing message: buffers to be joined, and their size in bytes."""
 
     __slots__ = ("buffers", "size")
 
     def __init__(self, start: bytes = b"") -> None:
-        self.buffers: list[bytes | memoryview] = [start]
+        self.buffers: list[bytes | memoryview | Slide] = [start]
         self.size = len(start)
 
     def add(self, buffer: bytes) -> None:
@@ -65,6 +97,22 @@ class Chunks:
         self.buffers += message.buffers
         self.size += message.size
 
+    def add_slide(self, slide: Slide, prefix: bytes, array: NDArray[Any]) -> None:
+        """Appends what stands before a contiguous array, ``slide.distance`` bytes, and the array, moved into place."""
+        self.buffers += (slide, prefix, array.data, slide)
+        self.size += Slide.SIZE + len(prefix) + array.nbytes
+
     def join(self) -> bytes:
         """The whole message; the one copy of every buffer."""
-        return b"".join(self.buffers)
+        joined: list[bytes | memoryview] = []
+        at, behind = 0, b""
+        for buffer in self.buffers:
+            if isinstance(buffer, Slide):
+                # The second of a pair is what the first has left.
+                piece, behind = (behind, b"") if behind else buffer.at(at)
+                joined.append(piece)
+                at += len(piece)
+            else:
+                joined.append(buffer)
+                at += len(buffer) if isinstance(buffer, bytes) else buffer.nbytes
+        return b"".join(joined)

@@ -1987,6 +1987,7 @@ class Limits(_message.Message):
     MAX_KEPT_DRAFT_ID_MAPS_FIELD_NUMBER: _builtins.int
     MAX_KEPT_HISTORIES_FIELD_NUMBER: _builtins.int
     MAX_KEPT_HISTORY_IDS_FIELD_NUMBER: _builtins.int
+    MAX_QUEUED_BYTES_FIELD_NUMBER: _builtins.int
     max_receive_message_bytes: _builtins.int
     """Largest message the server receives, in bytes. 256 MiB unless configured."""
     max_send_message_bytes: _builtins.int
@@ -2039,6 +2040,10 @@ class Limits(_message.Message):
     """Histories kept by one session or stream."""
     max_kept_history_ids: _builtins.int
     """Ids in all histories kept by one session or stream."""
+    max_queued_bytes: _builtins.int
+    """Bytes of the messages of all steps admitted and not yet finished, over all clients; a larger step is admitted alone.
+    4 GiB unless configured.
+    """
     def __init__(
         self,
         *,
@@ -2068,10 +2073,11 @@ class Limits(_message.Message):
         max_kept_draft_id_maps: _builtins.int = ...,
         max_kept_histories: _builtins.int = ...,
         max_kept_history_ids: _builtins.int = ...,
+        max_queued_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_lease_ms", b"default_lease_ms", "max_bad_word_length", b"max_bad_word_length", "max_bad_words", b"max_bad_words", "max_batch_size", b"max_batch_size", "max_draft_length", b"max_draft_length", "max_events_per_session", b"max_events_per_session", "max_history_length", b"max_history_length", "max_kept_draft_id_maps", b"max_kept_draft_id_maps", "max_kept_histories", b"max_kept_histories", "max_kept_history_ids", b"max_kept_history_ids", "max_kept_params", b"max_kept_params", "max_lease_ms", b"max_lease_ms", "max_logit_bias", b"max_logit_bias", "max_logprob_token_ids", b"max_logprob_token_ids", "max_queued_steps", b"max_queued_steps", "max_read_ahead", b"max_read_ahead", "max_receive_message_bytes", b"max_receive_message_bytes", "max_region_bytes", b"max_region_bytes", "max_regions_per_session", b"max_regions_per_session", "max_send_message_bytes", b"max_send_message_bytes", "max_sessions", b"max_sessions", "max_stop_token_ids", b"max_stop_token_ids", "max_streams", b"max_streams", "max_top_logprobs", b"max_top_logprobs", "max_vocab_size", b"max_vocab_size", "min_lease_ms", b"min_lease_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_lease_ms", b"default_lease_ms", "max_bad_word_length", b"max_bad_word_length", "max_bad_words", b"max_bad_words", "max_batch_size", b"max_batch_size", "max_draft_length", b"max_draft_length", "max_events_per_session", b"max_events_per_session", "max_history_length", b"max_history_length", "max_kept_draft_id_maps", b"max_kept_draft_id_maps", "max_kept_histories", b"max_kept_histories", "max_kept_history_ids", b"max_kept_history_ids", "max_kept_params", b"max_kept_params", "max_lease_ms", b"max_lease_ms", "max_logit_bias", b"max_logit_bias", "max_logprob_token_ids", b"max_logprob_token_ids", "max_queued_bytes", b"max_queued_bytes", "max_queued_steps", b"max_queued_steps", "max_read_ahead", b"max_read_ahead", "max_receive_message_bytes", b"max_receive_message_bytes", "max_region_bytes", b"max_region_bytes", "max_regions_per_session", b"max_regions_per_session", "max_send_message_bytes", b"max_send_message_bytes", "max_sessions", b"max_sessions", "max_stop_token_ids", b"max_stop_token_ids", "max_streams", b"max_streams", "max_top_logprobs", b"max_top_logprobs", "max_vocab_size", b"max_vocab_size", "min_lease_ms", b"min_lease_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
