@@ -304,8 +304,8 @@ def token_at(
 
     u: float64. row: int32, the target row. masses: [TARGET_TILES] float64, of the tiles of what is drawn from; some
     above 0. tile_max: [TARGET_TILES] float32 and maximum: float32, of the target row; total: float64, its mass relative
-    to the maximum. rejected: int32, the token that a point mass takes away, -1 for none. draft_row: int32, what is taken
-    away, -1 for none; which: int32, its map, -1 for none. c: float64, factor of p beside a draft row.
+    to the maximum. rejected: int32, the token that a point mass takes away, -1 for none. draft_row: int32, what is
+    taken away, -1 for none; which: int32, its map, -1 for none. c: float64, factor of p beside a draft row.
     """
     each = tl.arange(0, TARGET_TILES)
     threshold = u * tl.sum(masses, axis=0)
