@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 
 from numpy.typing import NDArray
 
+from sampler_kernels import SamplingParams
 from sampler_kernels.checks.shapes import host_columns
 from sampler_kernels.plan import plan
 from sampler_kernels.processors.kernel import processors
@@ -71,8 +72,6 @@ def test_edits_are_those_of_the_reference() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("how", ["mask", "bad word", "min tokens", "bias", "penalty"])
 def test_a_bad_element_is_seen_whatever_becomes_of_it(value: float, how: str) -> None:
-    from sampler_kernels import SamplingParams  # noqa: PLC0415
-
     logits = torch.zeros(1, 300)
     logits[0, 7] = value
     given = {
