@@ -65,28 +65,29 @@ def features_step(shape: Shape, kind: str, noise: float, params: Sequence[Mappin
     rng = np.random.default_rng(3)
     history = torch.from_numpy(rng.zipf(1.3, shape.requests * HISTORY).clip(max=shape.vocab) - 1)
     text = Ragged(history, [i * HISTORY for i in range(shape.requests + 1)])
-    fits = [
-        {
-            name: [i for i in value if i < shape.vocab] if name == "allowed_token_ids" else value
-            for name, value in p.items()
-        }
-        for p in params
-    ]
-    for one in fits:
-        if "logit_bias" in one:
-            one["logit_bias"] = {i: v for i, v in one["logit_bias"].items() if i < shape.vocab}
+    fits = [_within(one, shape.vocab) for one in params]
     return Step(
         target_logits=batch.target.blocks[0],
         draft_token_ids=batch.draft_token_ids,
         draft_lengths=[shape.drafts] * shape.requests,
         draft_blocks=[DraftBlock(batch.draft.blocks[0])],
-        params=[SamplingParams(**({"temperature": 0.7} | one)) for one in fits],
+        params=[SamplingParams(**one) for one in fits],
         params_index=[r % len(params) for r in range(shape.requests)],
         seeds=list(range(shape.requests)),
         positions=[r * 17 for r in range(shape.requests)],
         prompt_token_ids=text,
         output_token_ids=text,
     )
+
+
+def _within(params: Mapping[str, Any], vocab: int) -> dict[str, Any]:
+    """The parameters without ids that the vocabulary lacks."""
+    fit: dict[str, Any] = {"temperature": 0.7, **params}
+    if "allowed_token_ids" in fit:
+        fit["allowed_token_ids"] = [i for i in fit["allowed_token_ids"] if i < vocab]
+    if "logit_bias" in fit:
+        fit["logit_bias"] = {i: v for i, v in fit["logit_bias"].items() if i < vocab}
+    return fit
 
 
 def on_host(given: Step) -> Step:

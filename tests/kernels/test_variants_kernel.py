@@ -34,7 +34,8 @@ def ask(seed: int, **given: Any) -> Ask:  # noqa: ANN401
     generator = torch.Generator().manual_seed(seed)
     target = torch.randn(3, 4500, generator=generator).mul_(3).bfloat16()
     draft = target[:2].float().add_(torch.randn(2, 4500, generator=generator)).bfloat16()
-    params = SamplingParams(**({"temperature": 0.8, "top_logprobs": 3, "logprobs_modes": list(LogprobsMode)} | given))
+    report: dict[str, Any] = {"temperature": 0.8, "top_logprobs": 3, "logprobs_modes": list(LogprobsMode)}
+    params = SamplingParams(**(report | given))
     return Ask(target=target, ids=draft.argmax(1).tolist(), draft=draft, params=params, seed=seed)
 
 
