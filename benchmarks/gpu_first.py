@@ -31,6 +31,7 @@ if not torch.cuda.is_available():
 import triton  # type: ignore[import-untyped]
 from torch import Tensor
 
+from benchmarks import gpu_features
 from benchmarks.gpu_cases import Shape, noise_for, step
 from benchmarks.graph_timing import Run, capture, microseconds, read_bandwidth
 from sampler_kernels.batch import Batch
@@ -194,6 +195,33 @@ def named(name: str) -> Callable[[str], str]:
     return lambda message: f"{name}: {message}"
 
 
+def features(report: Report, kind: str, noise: dict[str, float], vocab: int, device: torch.device) -> None:
+    """Whole steps with every feature, on the device and on the CPU."""
+    rounds = 1 if device.type == "cpu" else 3
+    found = gpu_features.compare(vocab, kind, noise[kind], device, rounds)
+    said = (
+        f"V={vocab} {kind}, all features: {len(found.differ)} of {found.requests} requests differ {found.differ}, "
+        f"numbers by at most {found.logprob_error:.1e}"
+    )
+    report.checks.append(said)
+    print(said, flush=True)
+    # The contract's bounds. Of flat rows every draw is near a step, so there differences are only counted.
+    assert found.logprob_error <= 1e-4, "numbers"
+    assert kind == "flat" or len(found.differ) <= 1, "decisions"
+
+
+def time_features(report: Report, kind: str, noise: dict[str, float], vocab: int, device: torch.device) -> None:
+    """What each feature costs where every request asks for it."""
+    shape = Shape(2, 2, vocab) if device.type == "cpu" else Shape(64, 4, vocab)
+    took = gpu_features.times(shape, kind, noise[kind], device)
+    for name, each in took.items():
+        ratio = each / took["plain"]
+        report.parts.append(
+            {"case": str(shape), "logits": kind, "what": f"feature: {name}", "us": each, "ratio": ratio}
+        )
+        print(f"    {shape} {kind} {name:20s} {each:8.1f} us, {ratio:5.2f} of plain", flush=True)
+
+
 def copies(shape: Shape, kind: str, noise: float, device: torch.device, cache: int) -> list[Prepared]:
     """As many steps as it takes to outgrow the cache two times over."""
     count = max(2, -(-2 * cache // shape.num_bytes))
@@ -340,6 +368,9 @@ def main() -> None:
         if not arguments.no_sweep and shape.requests in (256, 1) and kind == "flat":
             sweep(report, shape, kind, steps)
 
+    for kind in ACCEPTANCE:
+        section(report, f"check features {kind}", part(features, report, kind, noise, vocab, device))
+        section(report, f"time features {kind}", part(time_features, report, kind, noise, vocab, device))
     for requests, drafts in sizes:
         for kind in ACCEPTANCE:
             shape = Shape(requests, drafts, vocab)

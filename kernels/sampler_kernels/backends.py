@@ -148,8 +148,10 @@ def _triton() -> Backend:
     if not interpreted and not torch.cuda.is_available():
         raise BackendUnavailable("backend triton needs an NVIDIA GPU that torch can use; there is none (use cpu)")
     device = torch.device("cpu") if interpreted else torch.device("cuda", torch.cuda.current_device())
+    from sampler_kernels.cut.kernel import cut  # noqa: PLC0415
     from sampler_kernels.draw.kernel import draw, draw_and_flatten  # noqa: PLC0415
     from sampler_kernels.flatten.kernel import flatten  # noqa: PLC0415
+    from sampler_kernels.processors.kernel import processors  # noqa: PLC0415
     from sampler_kernels.rejection.kernel import rejection  # noqa: PLC0415
     from sampler_kernels.stats.kernel import stats, stats_of_both  # noqa: PLC0415
     from sampler_kernels.topk_logprobs.kernel import topk_logprobs  # noqa: PLC0415
@@ -157,26 +159,16 @@ def _triton() -> Backend:
     return Backend(
         name="triton",
         device=device,
-        processors=_unprocessed,
+        processors=processors,
         stats=stats,
         rejection=rejection,
         draw=draw,
         flatten=flatten,
         topk_logprobs=topk_logprobs,
-        cut=_not_built,
+        cut=cut,
         stats_of_both=stats_of_both,
         draw_and_flatten=draw_and_flatten,
     )
-
-
-def _unprocessed(batch: Batch) -> RowTable:
-    """The target rows as they are: ``checks`` lets nothing pass that this backend would have to edit."""
-    return batch.target
-
-
-def _not_built(*_: object) -> Cut:
-    """Never called: ``checks`` lets nothing pass to a backend that lacks what it needs."""
-    raise AssertionError("a step was to be cut on a backend that cannot")
 
 
 _LOADERS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "triton": _triton}

@@ -90,6 +90,7 @@ class Batch:
         lossy: Of synthetic, typical and relaxed; None where no request uses one.
         cuts: Stop ids and limits of length; None where no request has either.
         wants_acceptance: [B] bool, requests whose acceptance probabilities are reported; None where there is none.
+        methods: On the host, those that occur in ``method``, so that no device is asked; None where nobody knows.
     """
 
     vocab_size: int
@@ -111,3 +112,4 @@ class Batch:
     lossy: LossyColumns | None = None
     cuts: CutColumns | None = None
     wants_acceptance: Tensor | None = None
+    methods: frozenset[MethodCode] | None = None

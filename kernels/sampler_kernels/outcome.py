@@ -22,6 +22,10 @@ class RowStats:
         tile_raw_sum: [R, tiles] float32, at temperature 1; None where no raw log-sum-exp is wanted.
         tile_argmax: [R, tiles] int32, lowest id that reaches ``tile_max``.
         group_max: [R, groups] float32.
+        raw_tile_max: [R, tiles] float32, of the rows as the client gave them; None where these are no others, or where
+            no raw numbers are wanted.
+        raw_group_max: [R, groups] float32, likewise.
+        temperature: [R] float64, what the rows were summed at; None where whoever reads this knows anyway.
     """
 
     tile_max: Tensor
@@ -29,6 +33,9 @@ class RowStats:
     tile_raw_sum: Tensor | None
     tile_argmax: Tensor
     group_max: Tensor
+    raw_tile_max: Tensor | None = None
+    raw_group_max: Tensor | None = None
+    temperature: Tensor | None = None
 
 
 class DrawKind(enum.IntEnum):

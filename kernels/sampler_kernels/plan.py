@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sampler_kernels.batch import Batch
+from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.columns import upload
 from sampler_kernels.draft_rows import DraftRows, draft_rows, mark_invalid
 from sampler_kernels.host import HostColumns
@@ -101,6 +101,7 @@ def plan(step: Step, host: HostColumns, device: torch.device) -> Plan:
         lossy=lossy_columns(columns),
         cuts=cut_columns(columns),
         wants_acceptance=columns.get("wants_acceptance"),
+        methods=frozenset(MethodCode(code) for code in set(arrays["method"].tolist())),
     )
     return Plan(
         batch=batch,

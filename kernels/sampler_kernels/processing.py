@@ -7,6 +7,7 @@ No processed row is ever stored. A row's mask is one bit an id; its edits are th
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -40,6 +41,47 @@ class RowMasks:
     row: Tensor
 
 
+class Occurrence(enum.IntEnum):
+    """What a request brings an id as, in the order in which a device is given them."""
+
+    PROMPT = 0
+    OUTPUT = 1
+    COUNTED = 2
+    """Of the output history too, given once with its count."""
+    BIAS = 3
+    STOP = 4
+    WORD = 5
+    """The last id of a bad word."""
+    DRAFT = 6
+
+
+@dataclass(frozen=True, eq=False)
+class EditRoom:
+    """How much room the edits of a batch take at most: known beforehand, so that no device is asked how many they are.
+
+    An entry is an id of a request that may be edited. On the device but for the plain integers.
+
+    Attributes:
+        occurrence_cu: [7 * B + 1] int64 prefix sum of the numbers of ids, by :class:`Occurrence`, then by request.
+        last_ids: [words] int64, the last id of each bad word, by request.
+        entry_cu: [B+1] int64, where the entries of each request begin.
+        value_first: [N+1] int64, where the values of each row begin.
+        row_request: [N] int32, whose row it is.
+        num_entries: Entries of all requests.
+        most_entries: Of one request.
+        num_values: Values of all rows.
+    """
+
+    occurrence_cu: Tensor
+    last_ids: Tensor
+    entry_cu: Tensor
+    value_first: Tensor
+    row_request: Tensor
+    num_entries: int
+    most_entries: int
+    num_values: int
+
+
 @dataclass(frozen=True, eq=False)
 class EditSources:
     """Everything sparse that the requests of a batch bring, as they brought it. On the device.
@@ -58,6 +100,7 @@ class EditSources:
         repetition: [B] float32.
         frequency: [B] float32.
         presence: [B] float32.
+        room: For what is made of all this.
     """
 
     prompt: Segments
@@ -73,6 +116,7 @@ class EditSources:
     repetition: Tensor
     frequency: Tensor
     presence: Tensor
+    room: EditRoom
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.host import HostColumns, prefix_sum
-from sampler_kernels.processing import EditSources, Processing, RowFilters, RowMasks, Segments
+from sampler_kernels.processing import EditRoom, EditSources, Occurrence, Processing, RowFilters, RowMasks, Segments
 from sampler_kernels.processing_sets import ProcessingSet, processing_set
 from sampler_kernels.segments import spread
 from sampler_kernels.step import Ragged, Step
@@ -73,6 +73,20 @@ class ProcessingPlan:
             repetition=columns["repetition"],
             frequency=columns["frequency"],
             presence=columns["presence"],
+            room=self._room(columns),
+        )
+
+    def _room(self, columns: Mapping[str, Tensor]) -> EditRoom:
+        entries, values = self.columns["entry_cu"], self.columns["value_first"]
+        return EditRoom(
+            occurrence_cu=columns["occurrence_cu"],
+            last_ids=columns["last_ids"],
+            entry_cu=columns["entry_cu"],
+            value_first=columns["value_first"],
+            row_request=columns["row_request"],
+            num_entries=int(entries[-1]),
+            most_entries=int(np.diff(entries).max()),
+            num_values=int(values[-1]),
         )
 
     def _mask_words(self, columns: Mapping[str, Tensor], device: torch.device) -> Tensor:
@@ -162,7 +176,33 @@ def _edits(step: Step, host: HostColumns, sets: Sequence[ProcessingSet]) -> Arra
         columns[f"{name}_ids"] = np.empty(0, np.int64)
         columns[f"cu_{name}"] = np.zeros(batch + 1, np.int64) if history is None else np.array(history.cu, np.int64)
     columns["counts"] = np.empty(0, np.int64)
-    return columns
+    last_cu, columns["last_ids"] = _lists([one.word_ids[np.cumsum(one.word_lengths) - 1] for one in sets], index)
+    return columns | _room(step, host, columns, last_cu)
+
+
+def _room(step: Step, host: HostColumns, columns: Arrays, cu_last: NDArray[np.int64]) -> Arrays:
+    """The columns of :class:`EditRoom`: every occurrence may be an entry, but no id of a request is two."""
+    by_kind = {
+        Occurrence.PROMPT: columns["cu_prompt"],
+        Occurrence.OUTPUT: columns["cu_output"],
+        Occurrence.COUNTED: columns["cu_counted"],
+        Occurrence.BIAS: columns["cu_bias"],
+        Occurrence.STOP: columns["cu_stops"],
+        Occurrence.WORD: cu_last,
+        Occurrence.DRAFT: host.cu_drafts,
+    }
+    lengths = np.stack([np.diff(by_kind[kind]) for kind in Occurrence])
+    neutral = (columns["repetition"] == 1) & (columns["frequency"] == 0) & (columns["presence"] == 0)
+    makes_entries = np.ones(lengths.shape, np.bool_)
+    makes_entries[[Occurrence.PROMPT, Occurrence.OUTPUT, Occurrence.COUNTED, Occurrence.DRAFT]] = ~neutral
+    entries = np.minimum((lengths * makes_entries).sum(0), step.target_logits.shape[1])
+    rows = host.draft_lengths + 1
+    return {
+        "occurrence_cu": prefix_sum(lengths.reshape(-1)),
+        "entry_cu": prefix_sum(entries),
+        "value_first": prefix_sum(np.repeat(entries, rows)),
+        "row_request": np.repeat(np.arange(len(rows), dtype=np.int32), rows),
+    }
 
 
 def _lists(lists: Sequence[NDArray[Any]], index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:

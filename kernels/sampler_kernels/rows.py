@@ -22,10 +22,13 @@ class RowPointers:
     Attributes:
         address: [R] int64 on the device, of each row's first element.
         width: [R] int32 on the device, columns of each row.
+        view: [R, 3] int64 on the device, addresses of what masks and edits each row, laid out by the kernels'
+            processors; None where no row is masked or edited.
     """
 
     address: Tensor
     width: Tensor
+    view: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

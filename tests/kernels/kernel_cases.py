@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,6 +23,15 @@ SEEDS = range(60 if torch.cuda.is_available() else 8)
 
 VOCABULARIES = (1, 2, 3, 16, 127, 128, 130, 1000, 4095, 4096, 4097, 8200)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+Parts = TypeVar("Parts")
+
+
+def moved(parts: Parts, device: torch.device | str) -> Parts:
+    """A dataclass of tensors, some of them absent, on a device."""
+    there: Any = {f.name: getattr(parts, f.name) for f in fields(cast(Any, parts))}
+    return type(parts)(**{name: None if part is None else part.to(device) for name, part in there.items()})
 
 
 def on_device(batch: Batch) -> Batch:

@@ -297,50 +297,42 @@ BAD_COUNTS = [
     ),
 ]
 
+BUILT_EVERYWHERE: list[dict[str, Any]] = [
+    {"method": Method.STRICT},
+    {"method": Method.BLOCK},
+    {"method": Method.SYNTHETIC, "synthetic_rates": [0.5] * 3, "temperature": 0},
+    {"method": Method.TYPICAL, "temperature": 0},
+    {"method": Method.RELAXED, "relaxed_top_n": 1, "relaxed_margin": 0.0, "temperature": 0},
+    {"top_k": V - 1},
+    {"top_p": 0.9},
+    {"min_p": 0.1},
+    {"logit_bias": {1: 1.0}},
+    {"min_tokens": 1},
+    {"repetition_penalty": 1.1, "temperature": 0},
+    {"frequency_penalty": 0.1},
+    {"presence_penalty": 0.1},
+    {"bad_words": [[1]]},
+    {"allowed_token_ids": [1]},
+    {"stop_token_ids": [1]},
+    {"max_tokens": 1},
+    {"logprobs_modes": [LogprobsMode.PROCESSED_LOGPROBS]},
+    {"logprobs_modes": [LogprobsMode.RAW_LOGITS]},
+    {"logprobs_modes": [LogprobsMode.PROCESSED_LOGITS]},
+    {"acceptance_probabilities": True},
+]
+
 NOT_BUILT = [
-    *(
-        params(Reason.NOT_IMPLEMENTED, name, "not built yet", **given)
-        for name, given in (
-            ("method", {"method": Method.STRICT}),
-            ("method", {"method": Method.BLOCK}),
-            ("method", {"method": Method.SYNTHETIC, "synthetic_rates": [0.5] * 3, "temperature": 0}),
-            ("method", {"method": Method.TYPICAL, "temperature": 0}),
-            ("method", {"method": Method.RELAXED, "relaxed_top_n": 1, "relaxed_margin": 0.0, "temperature": 0}),
-            ("top_k", {"top_k": V - 1}),
-            ("top_p", {"top_p": 0.9}),
-            ("min_p", {"min_p": 0.1}),
-            ("logit_bias", {"logit_bias": {1: 1.0}}),
-            ("min_tokens", {"min_tokens": 1}),
-            ("repetition_penalty", {"repetition_penalty": 1.1, "temperature": 0}),
-            ("frequency_penalty", {"frequency_penalty": 0.1}),
-            ("presence_penalty", {"presence_penalty": 0.1}),
-            ("bad_words", {"bad_words": [[1]]}),
-            ("allowed_token_ids", {"allowed_token_ids": [1]}),
-            ("stop_token_ids", {"stop_token_ids": [1]}),
-            ("max_tokens", {"max_tokens": 1}),
-            ("logprobs_modes", {"logprobs_modes": [LogprobsMode.PROCESSED_LOGPROBS]}),
-            ("logprobs_modes", {"logprobs_modes": [LogprobsMode.RAW_LOGITS]}),
-            ("logprobs_modes", {"logprobs_modes": [LogprobsMode.PROCESSED_LOGITS]}),
-            ("acceptance_probabilities", {"acceptance_probabilities": True}),
-        )
-    ),
     Case(
         Reason.NOT_IMPLEMENTED,
-        "allowed_token_ids_by_row",
-        {
-            "target_logits": torch.zeros(1, V),
-            "params": [SamplingParams(allowed_token_ids_by_row=[[1]])],
-            **ids(draft_lengths=[0], draft_blocks=[], seeds=None, positions=None),
-            "draft_token_ids": torch.zeros(0, dtype=torch.int32),
-        },
-        request=0,
+        "target_logsumexp",
+        LOGSUMEXPS | {"params": [SamplingParams(**SUITABLE)]},
+        says="not built yet",
     ),
-    Case(Reason.NOT_IMPLEMENTED, "token_bitmask", MASK),
-    Case(Reason.NOT_IMPLEMENTED, "target_logsumexp", LOGSUMEXPS | {"params": [SamplingParams(**SUITABLE)]}),
     Case(
         Reason.NOT_IMPLEMENTED,
         "draft_logsumexp",
         {"draft_logsumexp": torch.zeros(5, dtype=torch.float64), "params": [SamplingParams(**SUITABLE)]},
+        says="not built yet",
     ),
 ]
 
@@ -359,6 +351,20 @@ def test_refusal_says_what_and_where(case: Case) -> None:
     if case.request is not None:
         assert f"request {case.request}" in refused.message
     assert refused.code == ("UNIMPLEMENTED" if case.reason is Reason.NOT_IMPLEMENTED else "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "triton"])
+@pytest.mark.parametrize("given", BUILT_EVERYWHERE, ids=str)
+def test_what_every_backend_has_passes(given: dict[str, Any], backend: str) -> None:
+    check(make_step(params=[SamplingParams(**given)]), backend)
+
+
+def test_masks_pass_on_every_backend() -> None:
+    check(make_step(**MASK), "triton")
+    alone: dict[str, Any] = {"draft_lengths": [0], "draft_blocks": [], "seeds": None, "positions": None}
+    by_row = [SamplingParams(allowed_token_ids_by_row=[[1]])]
+    none = torch.zeros(0, dtype=torch.int32)
+    check(make_step(target_logits=torch.zeros(1, V), params=by_row, draft_token_ids=none, **alone), "triton")
 
 
 def test_every_reason_has_a_case() -> None:

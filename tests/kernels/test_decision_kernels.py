@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from sampler_kernels.rejection import reference as rejection_reference
 from sampler_kernels.result import Status
 from sampler_kernels.stats.kernel import stats_of_both
 from sampler_kernels.stats.reference import LazyRowStats
-from tests.kernels.kernel_cases import DEVICE, SEEDS, batches, on_device, temperatures
+from tests.kernels.kernel_cases import DEVICE, SEEDS, batches, moved, on_device, temperatures
 from tests.kernels.steps import Request, make_batch
 
 
@@ -30,39 +29,22 @@ def kernel_stats(batch: Batch, here: Batch) -> tuple[RowStats, RowStats]:
     return stats_of_both(here.target, of_target.to(DEVICE), here.draft, of_draft.to(DEVICE), raw=False)
 
 
-def on_host(stats: RowStats) -> RowStats:
-    raw = stats.tile_raw_sum
-    return RowStats(
-        stats.tile_max.cpu(),
-        stats.tile_sum.cpu(),
-        None if raw is None else raw.cpu(),
-        stats.tile_argmax.cpu(),
-        stats.group_max.cpu(),
-    )
-
-
-def move(decision: Decision) -> Decision:
-    moved: dict[str, Any] = {f.name: getattr(decision, f.name) for f in fields(decision)}
-    moved = {name: None if part is None else part.to(DEVICE) for name, part in moved.items()}
-    return Decision(**moved)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_operation_agrees_with_its_reference(seed: int) -> None:
     for batch in batches(seed):
         here = on_device(batch)
         target, draft = kernel_stats(batch, here)
-        truth = rejection_reference.rejection(batch, on_host(target), on_host(draft))
+        truth = rejection_reference.rejection(batch, moved(target, "cpu"), moved(draft, "cpu"))
         mine = rejection_kernel.rejection(here, target, draft)
         for f in fields(Decision):
             numbers, expected = getattr(mine, f.name), getattr(truth, f.name)
             assert numbers is expected is None or torch.equal(numbers.cpu(), expected), f.name
 
-        tokens = draw_reference.draw(batch, on_host(target), on_host(draft), truth)
-        assert torch.equal(draw_kernel.draw(here, target, draft, move(truth)).cpu(), tokens)
+        tokens = draw_reference.draw(batch, moved(target, "cpu"), moved(draft, "cpu"), truth)
+        assert torch.equal(draw_kernel.draw(here, target, draft, moved(truth, DEVICE)).cpu(), tokens)
         emitted = flatten_reference.flatten(batch, truth, tokens)
-        assert torch.equal(flatten_kernel.flatten(here, move(truth), tokens.to(DEVICE)).cpu(), emitted)
-        both = draw_kernel.draw_and_flatten(here, target, draft, move(truth))
+        assert torch.equal(flatten_kernel.flatten(here, moved(truth, DEVICE), tokens.to(DEVICE)).cpu(), emitted)
+        both = draw_kernel.draw_and_flatten(here, target, draft, moved(truth, DEVICE))
         assert torch.equal(both[0].cpu(), tokens)
         assert torch.equal(both[1].cpu(), emitted)
 

@@ -11,10 +11,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from sampler_kernels.outcome import RowStats, TopLogits
+from sampler_kernels.outcome import TopLogits
 from sampler_kernels.stats.kernel import stats
 from sampler_kernels.topk_logprobs import kernel, reference
-from tests.kernels.kernel_cases import DEVICE, DTYPES, VOCABULARIES, on_device, temperatures
+from tests.kernels.kernel_cases import DEVICE, DTYPES, VOCABULARIES, moved, on_device, temperatures
 from tests.kernels.steps import Request, make_batch
 
 
@@ -23,7 +23,7 @@ def check(target: torch.Tensor, emitted: torch.Tensor, top_n: int, *, ranks: boo
     batch = make_batch([Request(target, [0] * (len(target) - 1))])
     here = on_device(batch)
     of_rows = stats(here.target, temperatures(batch)[0].to(DEVICE), raw=True)
-    on_host = RowStats(**{f.name: getattr(of_rows, f.name).cpu() for f in fields(of_rows)})
+    on_host = moved(of_rows, "cpu")
     ids = torch.randint(-1, target.shape[1], (len(target), chosen), generator=torch.Generator().manual_seed(0)).int()
     truth = reference.topk_logprobs(batch, on_host, emitted, raw=True, top_n=top_n, ranks=ranks, chosen_ids=ids)
     wish: dict[str, Any] = {"raw": True, "top_n": top_n, "ranks": ranks}

@@ -11,37 +11,13 @@ from sampler_kernels.step import Step
 
 NOT_BUILT: dict[str, tuple[str, ...]] = {
     "cpu": (),
-    "triton": (
-        "method strict",
-        "method block",
-        "method synthetic",
-        "method typical",
-        "method relaxed",
-        "stop_token_ids",
-        "max_tokens",
-        "acceptance_probabilities",
-        "allowed_token_ids",
-        "allowed_token_ids_by_row",
-        "logit_bias",
-        "min_tokens",
-        "repetition_penalty",
-        "frequency_penalty",
-        "presence_penalty",
-        "bad_words",
-        "min_p",
-        "top_k",
-        "top_p",
-        "logprobs_modes processed_logprobs",
-        "logprobs_modes raw_logits",
-        "logprobs_modes processed_logits",
-    ),
+    "triton": (),
 }
 """Features of a parameter set, by their names in ``FEATURES``, that a backend lacks; any other backend lacks none."""
 
 STEP_FIELDS_NOT_BUILT: dict[str, dict[str, str]] = {
     "cpu": {},
     "triton": {
-        "token_bitmask": "token_bitmask",
         "target_logsumexp": "target_logsumexp",
         "draft_logsumexp": "draft_logsumexp",
     },

@@ -32,6 +32,30 @@ def order_key(values, places):
 
 
 @triton.jit
+def ascending_key(values):
+    """int32 that ascends with the values, float16, bfloat16 or float32 without NaN; the two zeros have one key."""
+    if values.dtype.primitive_bitwidth == 16:
+        bits = values.to(tl.int16, bitcast=True).to(tl.int32)
+        bits = tl.where((bits & 0x7FFF) == 0, 0, bits)
+        key = bits ^ ((bits >> 15) & 0x7FFF)
+    else:
+        bits = values.to(tl.int32, bitcast=True)
+        bits = tl.where((bits & 0x7FFFFFFF) == 0, 0, bits)
+        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return key
+
+
+@triton.jit
+def value_of_ascending(key, DTYPE: tl.constexpr):
+    """The value of that dtype, as float32, that has an :func:`ascending_key`, int32."""
+    if DTYPE.primitive_bitwidth == 16:
+        value = (key ^ ((key >> 15) & 0x7FFF)).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+    else:
+        value = (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return value
+
+
+@triton.jit
 def place_of_key(key):
     """The place that went into :func:`order_key`, int32."""
     if key.dtype.primitive_bitwidth == 32:

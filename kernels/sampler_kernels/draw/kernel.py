@@ -14,6 +14,7 @@ from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, p
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile, tile_columns
 from sampler_kernels.device.maps import draft_column, stacked_maps
 from sampler_kernels.device.sums import effective, exponent_scale, join_tiles, pair_sum, pair_sum_rows
+from sampler_kernels.device.view import process, process_tile, view_of
 from sampler_kernels.flatten.kernel import store_emitted
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.kernel import DRAW, uniform_of
@@ -27,7 +28,7 @@ _RESIDUAL = tl.constexpr(int(DrawKind.RESIDUAL))
 
 
 @triton.jit
-def _joined(row, wanted, temperature, tile_max_ptr, tile_sum_ptr, tiles, TILES: tl.constexpr):
+def joined(row, wanted, temperature, tile_max_ptr, tile_sum_ptr, tiles, TILES: tl.constexpr):
     """What one row comes to; nothing is loaded where it is not ``wanted``.
 
     Returns:
@@ -84,6 +85,85 @@ def _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr):
     return draft_row, token
 
 
+@triton.jit
+def residual_tile_mass(
+    request,
+    row,
+    place,
+    tile,
+    c,
+    rejected,
+    draft_row,
+    out_ptr,
+    draft_map_ptr,
+    maps_ptr,
+    temperature_ptr,
+    draft_temperature_ptr,
+    target_address_ptr,
+    target_max_ptr,
+    target_sum_ptr,
+    draft_address_ptr,
+    draft_width_ptr,
+    draft_max_ptr,
+    draft_sum_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    vocab_size,
+    target_tiles,
+    draft_tiles,
+    TARGET_DTYPE: tl.constexpr,
+    DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
+    TARGET_TILES: tl.constexpr,
+    DRAFT_TILES: tl.constexpr,
+    HAS_MAPS: tl.constexpr,
+):
+    """Stores the mass of one tile of a residual, float64, at ``out_ptr``.
+
+    Beside a draft row the sum of max(c * p - q, 0), ``c`` float64. Beside a point mass (``draft_row`` -1), for the tile
+    of the ``rejected`` token alone, the sum of exp((x - tile's maximum) / T) without it; else nothing is stored.
+    """
+    temperature = tl.load(temperature_ptr + request)
+    address = tl.load(target_address_ptr + row)
+    scale = exponent_scale(temperature)
+    if draft_row >= 0:
+        draft_temperature = tl.load(draft_temperature_ptr + request)
+        draft_address = tl.load(draft_address_ptr + draft_row)
+        draft_width = tl.load(draft_width_ptr + draft_row)
+        which = tl.load(draft_map_ptr + place)
+        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
+        y = _draft_tile(
+            draft_address,
+            draft_width,
+            tile,
+            which,
+            maps_ptr,
+            vocab_size,
+            DRAFT_DTYPE,
+            HAS_MAPS,
+        )
+        maximum, _, total, _ = joined(
+            row, True, temperature, target_max_ptr, target_sum_ptr, target_tiles, TARGET_TILES
+        )
+        draft_maximum, _, draft_total, _ = joined(
+            draft_row, True, draft_temperature, draft_max_ptr, draft_sum_ptr, draft_tiles, DRAFT_TILES
+        )
+        factor = (c / total).to(tl.float32)
+        draft_scale = exponent_scale(draft_temperature)
+        masses = _masses(x, maximum, scale, factor, y, draft_maximum, draft_scale, (1.0 / draft_total).to(tl.float32))
+        sums = pair_sum(pair_sum_rows(masses, GROUPS, GROUP), GROUPS)
+        tl.store(out_ptr, sums.to(tl.float64))
+    elif tile == rejected // TILE:
+        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
+        maximum = tl.load(target_max_ptr + row * target_tiles + tile)
+        below = tl.where(tile_columns(tile) == rejected, -float("inf"), x - maximum)
+        mass = tl.sum(tl.exp2(below * scale))
+        tl.store(out_ptr, mass.to(tl.float64))
+
+
 @kernel
 def _tile_masses_kernel(
     cu_num_logits_ptr,
@@ -105,11 +185,15 @@ def _tile_masses_kernel(
     draft_max_ptr,
     draft_sum_ptr,
     masses_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     target_tiles,
     draft_tiles,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
@@ -117,7 +201,8 @@ def _tile_masses_kernel(
     """The mass of one tile of what one request's final token is drawn from, where that is a residual.
 
     In: columns of ``Batch`` and ``Decision`` by their names; maps_ptr [maps, V] int32; of target and draft rows
-    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32.
+    address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32; view_ptr, cut_value_ptr and
+    cut_id_ptr as for ``process``.
     Out: masses_ptr [B, target_tiles] float64: beside a draft row the sum of max(scale * p - q, 0); beside a point mass,
     for the tile of the rejected token alone, the sum of exp((x - tile's maximum) / T) without it. Else not written.
 
@@ -133,42 +218,39 @@ def _tile_masses_kernel(
     row = tl.load(cu_num_logits_ptr + request) + accepted
     place = tl.load(cu_drafts_ptr + request) + accepted
     draft_row, rejected = _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr)
-    temperature = tl.load(temperature_ptr + request)
-    address = tl.load(target_address_ptr + row)
-    scale = exponent_scale(temperature)
-    if draft_row >= 0:
-        draft_temperature = tl.load(draft_temperature_ptr + request)
-        draft_address = tl.load(draft_address_ptr + draft_row)
-        draft_width = tl.load(draft_width_ptr + draft_row)
-        which = tl.load(draft_map_ptr + place)
-        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
-        y = _draft_tile(
-            draft_address,
-            draft_width,
-            tile,
-            which,
-            maps_ptr,
-            vocab_size,
-            DRAFT_DTYPE,
-            HAS_MAPS,
-        )
-        maximum, _, total, _ = _joined(
-            row, True, temperature, target_max_ptr, target_sum_ptr, target_tiles, TARGET_TILES
-        )
-        draft_maximum, _, draft_total, _ = _joined(
-            draft_row, True, draft_temperature, draft_max_ptr, draft_sum_ptr, draft_tiles, DRAFT_TILES
-        )
-        factor = (tl.load(scale_ptr + request) / total).to(tl.float32)
-        draft_scale = exponent_scale(draft_temperature)
-        masses = _masses(x, maximum, scale, factor, y, draft_maximum, draft_scale, (1.0 / draft_total).to(tl.float32))
-        sums = pair_sum(pair_sum_rows(masses, GROUPS, GROUP), GROUPS)
-        tl.store(masses_ptr + request.to(tl.int64) * target_tiles + tile, sums.to(tl.float64))
-    elif tile == rejected // TILE:
-        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
-        maximum = tl.load(target_max_ptr + row * target_tiles + tile)
-        below = tl.where(tile_columns(tile) == rejected, -float("inf"), x - maximum)
-        mass = tl.sum(tl.exp2(below * scale))
-        tl.store(masses_ptr + request.to(tl.int64) * target_tiles + tile, mass.to(tl.float64))
+    residual_tile_mass(
+        request,
+        row,
+        place,
+        tile,
+        tl.load(scale_ptr + request),
+        rejected,
+        draft_row,
+        masses_ptr + request.to(tl.int64) * target_tiles + tile,
+        draft_map_ptr,
+        maps_ptr,
+        temperature_ptr,
+        draft_temperature_ptr,
+        target_address_ptr,
+        target_max_ptr,
+        target_sum_ptr,
+        draft_address_ptr,
+        draft_width_ptr,
+        draft_max_ptr,
+        draft_sum_ptr,
+        view_ptr,
+        cut_value_ptr,
+        cut_id_ptr,
+        vocab_size,
+        target_tiles,
+        draft_tiles,
+        TARGET_DTYPE,
+        DRAFT_DTYPE,
+        VIEW,
+        TARGET_TILES,
+        DRAFT_TILES,
+        HAS_MAPS,
+    )
 
 
 @triton.jit
@@ -184,6 +266,100 @@ def _first_above(masses, threshold, SIZE: tl.constexpr):
     last = tl.max(tl.where(masses > 0.0, place, 0), axis=0)
     first = tl.minimum(tl.min(tl.where(above, place, SIZE), axis=0), last)
     return first, tl.sum(tl.where(place < first, masses, 0.0), axis=0)
+
+
+@triton.jit
+def token_at(
+    u,
+    row,
+    masses,
+    tile_max,
+    maximum,
+    total,
+    temperature,
+    rejected,
+    draft_row,
+    c,
+    which,
+    draft_temperature,
+    maps_ptr,
+    target_address_ptr,
+    draft_address_ptr,
+    draft_width_ptr,
+    draft_max_ptr,
+    draft_sum_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    vocab_size,
+    draft_tiles,
+    TARGET_DTYPE: tl.constexpr,
+    DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
+    TARGET_TILES: tl.constexpr,
+    DRAFT_TILES: tl.constexpr,
+    HAS_MAPS: tl.constexpr,
+):
+    """The token that a uniform picks, int32: the tile first, then the group, then the element.
+
+    u: float64. row: int32, the target row. masses: [TARGET_TILES] float64, of the tiles of what is drawn from; some
+    above 0. tile_max: [TARGET_TILES] float32 and maximum: float32, of the target row; total: float64, its mass relative
+    to the maximum. rejected: int32, the token that a point mass takes away, -1 for none. draft_row: int32, what is
+    taken away, -1 for none; which: int32, its map, -1 for none. c: float64, factor of p beside a draft row.
+    """
+    each = tl.arange(0, TARGET_TILES)
+    threshold = u * tl.sum(masses, axis=0)
+    tile, before = _first_above(masses, threshold, TARGET_TILES)
+    # The share of the tile's mass that the uniform has left over: carried as a share, because the tile's sum was
+    # rounded to float32 and its tokens are about to be summed in float64.
+    chosen_mass = tl.sum(tl.where(each == tile, masses, 0.0), axis=0)
+    share = (threshold - before) / chosen_mass
+
+    address = tl.load(target_address_ptr + row)
+    beside = draft_row >= 0
+    draft_maximum, _, draft_total, _ = joined(
+        draft_row, beside, draft_temperature, draft_max_ptr, draft_sum_ptr, draft_tiles, DRAFT_TILES
+    )
+    draft_address = tl.load(draft_address_ptr + draft_row, mask=beside, other=0)
+    draft_width = tl.load(draft_width_ptr + draft_row, mask=beside, other=0)
+    # Beside a draft row masses are probabilities; otherwise they are relative to the tile's own maximum, so that a
+    # tile far below the row's maximum keeps its digits.
+    tile_maximum = tl.max(tl.where(each == tile, tile_max, -float("inf")), axis=0)
+    reference = tl.where(beside, maximum, tile_maximum)
+    factor = tl.where(beside, c / total, 1.0).to(tl.float32)
+    draft_factor = tl.where(beside, 1.0 / draft_total, 0.0).to(tl.float32)
+    scale = exponent_scale(temperature)
+    draft_scale = exponent_scale(draft_temperature)
+
+    x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+    x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
+    y = _draft_tile(
+        draft_address,
+        draft_width,
+        tile,
+        which,
+        maps_ptr,
+        vocab_size,
+        DRAFT_DTYPE,
+        HAS_MAPS,
+    )
+    x = tl.where(tile_columns(tile) == rejected, -float("inf"), x)
+    element = _masses(x, reference, scale, factor, y, draft_maximum, draft_scale, draft_factor)
+    group_masses = pair_sum_rows(element.to(tl.float64), GROUPS, GROUP)
+    threshold = share * tl.sum(group_masses, axis=0)
+    group, before = _first_above(group_masses, threshold, GROUPS)
+
+    column = tile * TILE + group * GROUP + tl.arange(0, GROUP)
+    inside = column < vocab_size
+    wanted = inside & (column != rejected)
+    x = load_at(address, column, wanted, TARGET_DTYPE)
+    x = process(x, column, wanted, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
+    draft_columns = draft_column(column, which, inside, maps_ptr, vocab_size, HAS_MAPS)
+    known = inside & (draft_columns >= 0) & (draft_columns < draft_width)
+    y = load_at(draft_address, draft_columns, known, DRAFT_DTYPE)
+    element = _masses(x, reference, scale, factor, y, draft_maximum, draft_scale, draft_factor)
+    index, _ = _first_above(element.to(tl.float64), threshold - before, GROUP)
+    return tile * TILE + group * GROUP + index
 
 
 @kernel
@@ -213,11 +389,15 @@ def _pick_kernel(
     masses_ptr,
     tokens_ptr,
     emitted_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     target_tiles,
     draft_tiles,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
@@ -239,7 +419,7 @@ def _pick_kernel(
     temperature = tl.load(temperature_ptr + request)
     random = (kind != _NOTHING) & (kind != _ARGMAX)
     draft_row, rejected = _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr)
-    maximum, masses, total, tile_max = _joined(
+    maximum, masses, total, tile_max = joined(
         row, kind != _NOTHING, temperature, target_max_ptr, target_sum_ptr, target_tiles, TARGET_TILES
     )
     each = tl.arange(0, TARGET_TILES)
@@ -261,57 +441,37 @@ def _pick_kernel(
             draft_row = -1
             rejected = -1
         u = uniform_of(tl.load(seed_ptr + request), tl.load(position_ptr + request) + accepted, DRAW, 0)
-        threshold = u * tl.sum(masses, axis=0)
-        tile, before = _first_above(masses, threshold, TARGET_TILES)
-        # The share of the tile's mass that the uniform has left over: carried as a share, because the tile's sum was
-        # rounded to float32 and its tokens are about to be summed in float64.
-        chosen_mass = tl.sum(tl.where(each == tile, masses, 0.0), axis=0)
-        share = (threshold - before) / chosen_mass
-
-        address = tl.load(target_address_ptr + row)
-        beside = draft_row >= 0
-        draft_temperature = tl.load(draft_temperature_ptr + request)
-        draft_maximum, _, draft_total, _ = _joined(
-            draft_row, beside, draft_temperature, draft_max_ptr, draft_sum_ptr, draft_tiles, DRAFT_TILES
-        )
-        draft_address = tl.load(draft_address_ptr + draft_row, mask=beside, other=0)
-        draft_width = tl.load(draft_width_ptr + draft_row, mask=beside, other=0)
-        which = tl.load(draft_map_ptr + place, mask=beside, other=-1)
-        # Beside a draft row masses are probabilities; otherwise they are relative to the tile's own maximum, so that a
-        # tile far below the row's maximum keeps its digits.
-        tile_maximum = tl.max(tl.where(each == tile, tile_max, -float("inf")), axis=0)
-        reference = tl.where(beside, maximum, tile_maximum)
-        factor = tl.where(beside, tl.load(scale_ptr + request) / total, 1.0).to(tl.float32)
-        draft_factor = tl.where(beside, 1.0 / draft_total, 0.0).to(tl.float32)
-        scale = exponent_scale(temperature)
-        draft_scale = exponent_scale(draft_temperature)
-
-        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
-        y = _draft_tile(
-            draft_address,
-            draft_width,
-            tile,
-            which,
+        token = token_at(
+            u,
+            row,
+            masses,
+            tile_max,
+            maximum,
+            total,
+            temperature,
+            rejected,
+            draft_row,
+            tl.load(scale_ptr + request),
+            tl.load(draft_map_ptr + place, mask=draft_row >= 0, other=-1),
+            tl.load(draft_temperature_ptr + request),
             maps_ptr,
+            target_address_ptr,
+            draft_address_ptr,
+            draft_width_ptr,
+            draft_max_ptr,
+            draft_sum_ptr,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
             vocab_size,
+            draft_tiles,
+            TARGET_DTYPE,
             DRAFT_DTYPE,
+            VIEW,
+            TARGET_TILES,
+            DRAFT_TILES,
             HAS_MAPS,
         )
-        x = tl.where(tile_columns(tile) == rejected, -float("inf"), x)
-        element = _masses(x, reference, scale, factor, y, draft_maximum, draft_scale, draft_factor)
-        group_masses = pair_sum_rows(element.to(tl.float64), GROUPS, GROUP)
-        threshold = share * tl.sum(group_masses, axis=0)
-        group, before = _first_above(group_masses, threshold, GROUPS)
-
-        column = tile * TILE + group * GROUP + tl.arange(0, GROUP)
-        inside = column < vocab_size
-        x = load_at(address, column, inside & (column != rejected), TARGET_DTYPE)
-        draft_columns = draft_column(column, which, inside, maps_ptr, vocab_size, HAS_MAPS)
-        known = inside & (draft_columns >= 0) & (draft_columns < draft_width)
-        y = load_at(draft_address, draft_columns, known, DRAFT_DTYPE)
-        element = _masses(x, reference, scale, factor, y, draft_maximum, draft_scale, draft_factor)
-        index, _ = _first_above(element.to(tl.float64), threshold - before, GROUP)
-        token = tile * TILE + group * GROUP + index
     tl.store(tokens_ptr + request, token)
     if FLATTEN:
         drafts = tl.load(draft_lengths_ptr + request)
@@ -345,10 +505,11 @@ def _draw(
     tokens = torch.empty(requests, dtype=torch.int32, device=device)
     masses = torch.empty((requests, target_tiles), dtype=torch.float64, device=device)
     target_at, draft_at = batch.target.pointers(device), batch.draft.pointers(device)
-    maps = stacked_maps(batch)
+    maps, view = stacked_maps(batch), view_of(batch.target, device)
     variant = {
         "TARGET_DTYPE": TRITON_DTYPES[batch.target.dtype],
         "DRAFT_DTYPE": TRITON_DTYPES[batch.draft.dtype],
+        "VIEW": view.flags,
         "TARGET_TILES": power_of_two(target_tiles),
         "DRAFT_TILES": power_of_two(draft_tiles),
         "HAS_MAPS": bool(batch.inverse_maps),
@@ -374,6 +535,7 @@ def _draw(
             draft_stats.tile_max,
             draft_stats.tile_sum,
             masses,
+            *view.arguments,
             batch.vocab_size,
             target_tiles,
             draft_tiles,
@@ -406,6 +568,7 @@ def _draw(
         masses,
         tokens,
         emitted if emitted is not None else placeholder(tokens, torch.int32),
+        *view.arguments,
         batch.vocab_size,
         target_tiles,
         draft_tiles,

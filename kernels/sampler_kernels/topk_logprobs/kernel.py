@@ -7,9 +7,10 @@ from torch import Tensor
 
 from sampler_kernels.batch import Batch
 from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, power_of_two
-from sampler_kernels.device.elements import GROUP, GROUPS, load_at, load_tile, pointer_to
+from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile, pointer_to
 from sampler_kernels.device.order import order_key, place_of_key, value_of_key
-from sampler_kernels.device.sums import join_tiles, pair_sum_rows
+from sampler_kernels.device.sums import effective, join_tiles, pair_sum_rows
+from sampler_kernels.device.view import EDITS, process, process_tile, view_of
 from sampler_kernels.outcome import RowStats, TopLogits
 
 _WARPS = 4
@@ -50,7 +51,21 @@ def _first_groups(group_max_ptr, row, groups, DTYPE: tl.constexpr, GROUPS_PADDED
 
 
 @triton.jit
-def _members(address, group, chunk, vocab_size, DTYPE: tl.constexpr, TOP: tl.constexpr, CHUNK: tl.constexpr):
+def _members(
+    address,
+    row,
+    group,
+    chunk,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    vocab_size,
+    DTYPE: tl.constexpr,
+    KEY: tl.constexpr,
+    VIEW: tl.constexpr,
+    TOP: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
     """[GROUP, CHUNK] keys of the members of the ``chunk``-th CHUNK of TOP groups.
 
     Places count through all groups; columns past the row's end have the value -inf. A group is a column here, so that
@@ -63,17 +78,26 @@ def _members(address, group, chunk, vocab_size, DTYPE: tl.constexpr, TOP: tl.con
     # One element a thread and load, as the row's alignment is unknown.
     pointers = tl.multiple_of(pointer_to(address, DTYPE) + column, (DTYPE.primitive_bitwidth // 8, 1))
     x = tl.load(pointers, mask=column < vocab_size, other=-float("inf"))
+    if VIEW != 0:
+        inside = column < vocab_size
+        x = process(x.to(tl.float32), column, inside, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW).to(KEY)
     return order_key(x, (tl.arange(0, CHUNK) + chunk * CHUNK)[None, :] * GROUP + within)
 
 
 @triton.jit
 def _collect(
     address,
+    row,
     group,
     threshold,
     slots_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     DTYPE: tl.constexpr,
+    KEY: tl.constexpr,
+    VIEW: tl.constexpr,
     TOP: tl.constexpr,
     CHUNK: tl.constexpr,
     SLOTS: tl.constexpr,
@@ -85,7 +109,21 @@ def _collect(
     """
     count = vocab_size * 0
     for chunk in range(TOP // CHUNK):
-        key = _members(address, group, chunk, vocab_size, DTYPE, TOP, CHUNK)
+        key = _members(
+            address,
+            row,
+            group,
+            chunk,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
+            vocab_size,
+            DTYPE,
+            KEY,
+            VIEW,
+            TOP,
+            CHUNK,
+        )
         reaches = (key >= threshold).to(tl.int32)
         sizes = tl.sum(reaches, axis=1)
         # Places in an order that costs little: thread by thread, and within a thread group by group.
@@ -96,7 +134,22 @@ def _collect(
 
 
 @triton.jit
-def _largest(address, group, least, slots_ptr, vocab_size, DTYPE: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr):
+def _largest(
+    address,
+    row,
+    group,
+    least,
+    slots_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    vocab_size,
+    DTYPE: tl.constexpr,
+    KEY: tl.constexpr,
+    VIEW: tl.constexpr,
+    TOP: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
     """[TOP] keys of the TOP first elements of TOP groups, in order; below those of -inf where there are fewer.
 
     The elements that reach the least of the groups' maxima are hardly more than TOP, of 128 times as many: they are
@@ -108,15 +161,31 @@ def _largest(address, group, least, slots_ptr, vocab_size, DTYPE: tl.constexpr, 
     """
     CHUNK: tl.constexpr = min(_CHUNK, TOP)
     WIDTH: tl.constexpr = slots_ptr.dtype.element_ty.primitive_bitwidth
-    infinite = order_key(tl.minimum(least, -float("inf")).to(DTYPE), 0)
-    first = tl.maximum(order_key(least.to(DTYPE), TOP * GROUP - 1), infinite + 1)
+    infinite = order_key(tl.minimum(least, -float("inf")).to(KEY), 0)
+    first = tl.maximum(order_key(least.to(KEY), TOP * GROUP - 1), infinite + 1)
     low = first
     high = first * 0 + (2 ** (WIDTH - 1) - 1)
     threshold = first
     searching = vocab_size > 0
     count = vocab_size * 0
     while searching:
-        count = _collect(address, group, threshold, slots_ptr, vocab_size, DTYPE, TOP, CHUNK, SLOTS)
+        count = _collect(
+            address,
+            row,
+            group,
+            threshold,
+            slots_ptr,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
+            vocab_size,
+            DTYPE,
+            KEY,
+            VIEW,
+            TOP,
+            CHUNK,
+            SLOTS,
+        )
         tl.debug_barrier()  # what one thread of the program stored, another loads or stores over
         searching = (count > SLOTS) | ((count < TOP) & (threshold != first))
         low = tl.where(count > SLOTS, threshold, low)
@@ -127,13 +196,14 @@ def _largest(address, group, least, slots_ptr, vocab_size, DTYPE: tl.constexpr, 
 
 
 @triton.jit
-def _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES: tl.constexpr):
-    """float64, of one row at temperature 1."""
+def _log_sum_exp(row, temperature, tile_max_ptr, tile_sum_ptr, tiles, TILES: tl.constexpr):
+    """float64, of one row at a temperature, float64, 0 counting as 1."""
     tile = tl.arange(0, TILES)[None, :]
     tile_max = tl.load(tile_max_ptr + row * tiles + tile, mask=tile < tiles, other=-float("inf"))
-    raw_sum = tl.load(tile_raw_sum_ptr + row * tiles + tile, mask=tile < tiles, other=0.0)
-    maximum, masses, _ = join_tiles(tile_max, raw_sum, (row * 0 + 1).to(tl.float64))
-    return tl.max(maximum, axis=0).to(tl.float64) + tl.log(tl.sum(pair_sum_rows(masses, 1, TILES), axis=0))
+    tile_sum = tl.load(tile_sum_ptr + row * tiles + tile, mask=tile < tiles, other=0.0)
+    maximum, masses, _ = join_tiles(tile_max, tile_sum, temperature)
+    highest = tl.max(maximum, axis=0).to(tl.float64) / effective(temperature)
+    return highest + tl.log(tl.sum(pair_sum_rows(masses, 1, TILES), axis=0))
 
 
 @triton.jit
@@ -144,18 +214,38 @@ def _store_largest(
     slots_ptr,
     top_ids_ptr,
     top_logits_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     groups,
     top_n,
     DTYPE: tl.constexpr,
+    KEY: tl.constexpr,
+    VIEW: tl.constexpr,
     GROUPS_PADDED: tl.constexpr,
     TOP: tl.constexpr,
     SLOTS: tl.constexpr,
 ):
     """Finds and stores the first ``top_n`` entries of a row; id -1 and NaN where there is none above -inf."""
-    group, least = _first_groups(group_max_ptr, row, groups, DTYPE, GROUPS_PADDED, TOP)
-    key = _largest(address, group, least, slots_ptr + row.to(tl.int64) * SLOTS, vocab_size, DTYPE, TOP, SLOTS)
-    x = value_of_key(key, DTYPE)
+    group, least = _first_groups(group_max_ptr, row, groups, KEY, GROUPS_PADDED, TOP)
+    key = _largest(
+        address,
+        row,
+        group,
+        least,
+        slots_ptr + row.to(tl.int64) * SLOTS,
+        view_ptr,
+        cut_value_ptr,
+        cut_id_ptr,
+        vocab_size,
+        DTYPE,
+        KEY,
+        VIEW,
+        TOP,
+        SLOTS,
+    )
+    x = value_of_key(key, KEY)
     place = place_of_key(key)
     # A slot without an entry has no place either.
     ids = tl.gather(group, tl.minimum(place // GROUP, TOP - 1), axis=0) * GROUP + place % GROUP
@@ -167,23 +257,50 @@ def _store_largest(
 
 
 @triton.jit
-def _store_chosen(address, row, chosen_ids_ptr, chosen_logits_ptr, vocab_size, chosen, DTYPE: tl.constexpr):
+def _store_chosen(
+    address,
+    row,
+    chosen_ids_ptr,
+    chosen_logits_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    vocab_size,
+    chosen,
+    DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
+):
     """Looks up and stores the logits of a row's chosen ids; NaN where the id is -1."""
     for start in range(0, chosen, _CHOSEN):
         entry = start + tl.arange(0, _CHOSEN)
         place = row.to(tl.int64) * chosen + entry
         ids = tl.load(chosen_ids_ptr + place, mask=entry < chosen, other=-1)
-        x = load_at(address, ids, (ids >= 0) & (ids < vocab_size), DTYPE)
+        known = (ids >= 0) & (ids < vocab_size)
+        x = load_at(address, ids, known, DTYPE)
+        x = process(x, ids, known, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         tl.store(chosen_logits_ptr + place, tl.where(ids >= 0, x, float("nan")), mask=entry < chosen)
 
 
 @triton.jit
-def _count_reaching(address, vocab_size, value, tile, group_max_ptr, row, groups, DTYPE: tl.constexpr):
+def count_reaching(
+    address,
+    vocab_size,
+    value,
+    tile,
+    group_max_ptr,
+    row,
+    groups,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
+    DTYPE: tl.constexpr,
+    VIEW: tl.constexpr,
+):
     """int32: how many elements of a tile are at least ``value``. Only groups whose maximum reaches it are read."""
     group = tile * GROUPS + tl.arange(0, GROUPS)
     maxima = tl.load(group_max_ptr + row.to(tl.int64) * groups + group, mask=group < groups, other=-float("inf"))
-    # -inf is looked for where the value itself is: an emitted token has mass, so it is above.
     x = load_tile(address, vocab_size, tile, (maxima >= value)[:, None], DTYPE)
+    x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
     return tl.sum((x >= value).to(tl.int32))
 
 
@@ -191,8 +308,9 @@ def _count_reaching(address, vocab_size, value, tile, group_max_ptr, row, groups
 def _topk_logprobs_kernel(
     emitted_ptr,
     address_ptr,
+    temperature_ptr,
     tile_max_ptr,
-    tile_raw_sum_ptr,
+    tile_sum_ptr,
     group_max_ptr,
     chosen_ids_ptr,
     slots_ptr,
@@ -202,6 +320,9 @@ def _topk_logprobs_kernel(
     top_ids_ptr,
     top_logits_ptr,
     chosen_logits_ptr,
+    view_ptr,
+    cut_value_ptr,
+    cut_id_ptr,
     vocab_size,
     tiles,
     groups,
@@ -210,6 +331,9 @@ def _topk_logprobs_kernel(
     top_n,
     chosen,
     DTYPE: tl.constexpr,
+    KEY: tl.constexpr,
+    VIEW: tl.constexpr,
+    AT_ONE: tl.constexpr,
     TILES: tl.constexpr,
     GROUPS_PADDED: tl.constexpr,
     TOP: tl.constexpr,
@@ -220,9 +344,10 @@ def _topk_logprobs_kernel(
     Part 0 is its logit, the log-sum-exp, the largest entries and the chosen ids, each further part its rank within
     some tiles.
 
-    In: emitted_ptr [N] int32, -1 for none; address_ptr [N] int64; tile_max_ptr, tile_raw_sum_ptr [N, tiles] float32;
-    group_max_ptr [N, groups] float32; chosen_ids_ptr [N, chosen] int32, -1 for none.
-    Scratch: slots_ptr [N, SLOTS] int32 beside 16-bit elements, else int64.
+    In: emitted_ptr [N] int32, -1 for none; address_ptr [N] int64; temperature_ptr [N] float64, not read if AT_ONE;
+    tile_max_ptr, tile_sum_ptr [N, tiles] float32 and group_max_ptr [N, groups] float32, of the view that is reported;
+    chosen_ids_ptr [N, chosen] int32, -1 for none; view_ptr, cut_value_ptr and cut_id_ptr as for ``process``.
+    Scratch: slots_ptr [N, SLOTS] int32 beside 16-bit KEY, else int64.
     Out: logits_ptr [N] float32; log_sum_exp_ptr [N] float64; ranks_ptr [N] int32, zero before, added to; top_ids_ptr
     [N, top_n] int32, top_logits_ptr [N, top_n] float32; chosen_logits_ptr [N, chosen] float32. Rows without a token are
     left as they are.
@@ -238,9 +363,13 @@ def _topk_logprobs_kernel(
         return
     address = tl.load(address_ptr + row)
     logit = load_at(address, token, token < vocab_size, DTYPE)
+    logit = process(logit, token, token < vocab_size, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
     if part == 0:
         tl.store(logits_ptr + row, logit)
-        tl.store(log_sum_exp_ptr + row, _log_sum_exp(row, tile_max_ptr, tile_raw_sum_ptr, tiles, TILES))
+        temperature = (row * 0 + 1).to(tl.float64)
+        if not AT_ONE:
+            temperature = tl.load(temperature_ptr + row)
+        tl.store(log_sum_exp_ptr + row, _log_sum_exp(row, temperature, tile_max_ptr, tile_sum_ptr, tiles, TILES))
         if TOP > 0:
             _store_largest(
                 address,
@@ -249,21 +378,54 @@ def _topk_logprobs_kernel(
                 slots_ptr,
                 top_ids_ptr,
                 top_logits_ptr,
+                view_ptr,
+                cut_value_ptr,
+                cut_id_ptr,
                 vocab_size,
                 groups,
                 top_n,
                 DTYPE,
+                KEY,
+                VIEW,
                 GROUPS_PADDED,
                 TOP,
                 SLOTS,
             )
-        _store_chosen(address, row, chosen_ids_ptr, chosen_logits_ptr, vocab_size, chosen, DTYPE)
+        _store_chosen(
+            address,
+            row,
+            chosen_ids_ptr,
+            chosen_logits_ptr,
+            view_ptr,
+            cut_value_ptr,
+            cut_id_ptr,
+            vocab_size,
+            chosen,
+            DTYPE,
+            VIEW,
+        )
     else:
         count = token * 0
         first = (part - 1) * tiles_a_part
-        for tile in range(first, tl.minimum(first + tiles_a_part, tiles)):
+        last = tl.minimum(first + tiles_a_part, tiles)
+        for tile in range(first, last):
             if tl.load(tile_max_ptr + row * tiles + tile) >= logit:
-                count += _count_reaching(address, vocab_size, logit, tile, group_max_ptr, row, groups, DTYPE)
+                count += count_reaching(
+                    address,
+                    vocab_size,
+                    logit,
+                    tile,
+                    group_max_ptr,
+                    row,
+                    groups,
+                    view_ptr,
+                    cut_value_ptr,
+                    cut_id_ptr,
+                    DTYPE,
+                    VIEW,
+                )
+        # A token of -inf is reached by all columns, of which those past the row's end were counted too.
+        count = tl.minimum(count, tl.minimum(last * TILE, vocab_size) - first * TILE)
         if count > 0:
             tl.atomic_add(ranks_ptr + row, count, sem="relaxed")
 
@@ -282,29 +444,39 @@ def topk_logprobs(
 
     Rows without a token hold garbage.
     """
-    assert raw, "processed rows"
     rows, device = len(batch.target), emitted.device
     chosen = 0 if chosen_ids is None else chosen_ids.shape[1]
     out = _allocate(rows, top_n, chosen, device)
     tiles, groups = target_stats.tile_max.shape[1], target_stats.group_max.shape[1]
+    table = batch.target.raw if raw else batch.target
+    view = view_of(table, device)
+    tile_max, group_max, tile_sum = target_stats.tile_max, target_stats.group_max, target_stats.tile_sum
+    if raw:
+        assert target_stats.tile_raw_sum is not None, "sums at temperature 1 were not asked for"
+        tile_sum = target_stats.tile_raw_sum
+        if target_stats.raw_tile_max is not None and target_stats.raw_group_max is not None:
+            tile_max, group_max = target_stats.raw_tile_max, target_stats.raw_group_max
+    key = torch.float32 if view.flags & EDITS else table.dtype  # an edited element may be any float32
     top = next(bucket for bucket in (0, *_TOP_BUCKETS) if bucket >= top_n)
     slots = max(_FEWEST_SLOTS, 2 * top)
     tiles_a_part = 1 if rows <= _FEW_ROWS else _MANY_TILES
     parts = 1 + (triton.cdiv(tiles, tiles_a_part) if ranks else 0)
     _topk_logprobs_kernel[(rows * parts,)](
         emitted,
-        batch.target.pointers(device).address,
-        target_stats.tile_max,
-        target_stats.tile_raw_sum,
-        target_stats.group_max,
+        table.pointers(device).address,
+        target_stats.temperature if target_stats.temperature is not None else placeholder(tile_sum, torch.float64),
+        tile_max,
+        tile_sum,
+        group_max,
         chosen_ids if chosen_ids is not None else placeholder(emitted, torch.int32),
-        _slots(batch, top, slots),
+        _slots(rows, top, slots, key, device),
         out.logits,
         out.log_sum_exp,
         out.ranks,
         out.top_ids,
         out.top_logits,
         out.chosen_logits,
+        *view.arguments,
         batch.vocab_size,
         tiles,
         groups,
@@ -312,7 +484,10 @@ def topk_logprobs(
         tiles_a_part,
         top_n,
         chosen,
-        DTYPE=TRITON_DTYPES[batch.target.dtype],
+        DTYPE=TRITON_DTYPES[table.dtype],
+        KEY=TRITON_DTYPES[key],
+        VIEW=view.flags,
+        AT_ONE=raw,
         TILES=power_of_two(tiles),
         GROUPS_PADDED=power_of_two(max(groups, top)),
         TOP=top,
@@ -335,8 +510,7 @@ def _allocate(rows: int, top_n: int, chosen: int, device: torch.device) -> TopLo
     )
 
 
-def _slots(batch: Batch, top: int, slots: int) -> Tensor:
+def _slots(rows: int, top: int, slots: int, key: torch.dtype, device: torch.device) -> Tensor:
     """Scratch for the keys of entries that may be among the largest: half a kilobyte a row for a top 20 of bf16."""
-    wide = batch.target.dtype == torch.float32
-    size = (len(batch.target), slots if top else 0)
-    return torch.empty(size, dtype=torch.int64 if wide else torch.int32, device=batch.draft_lengths.device)
+    size = (rows, slots if top else 0)
+    return torch.empty(size, dtype=torch.int64 if key == torch.float32 else torch.int32, device=device)
