@@ -76,11 +76,10 @@ cli.main(["serve", *sys.argv[1:]])
 
 CARELESS = """
 import sys
-from sampler_service import cli, errors, servicer, stream
-def parse(kind, data):
-    return kind.FromString(data), servicer.TensorReader(None)
+from sampler_service import cli, servicer, stream
 from sampler_service.codec.tensors import TensorReader
-servicer.TensorReader = TensorReader
+def parse(kind, data):
+    return kind.FromString(data), TensorReader(None, len(data))
 servicer.parse = stream.parse = parse
 cli.main(["serve", *sys.argv[1:]])
 """
