@@ -62,6 +62,15 @@ def table(*rows: Tensor) -> RowTable:
     return RowTable(tuple(row[None] for row in rows), np.arange(count, dtype=np.int32), np.zeros(count, np.int64))
 
 
+def test_what_counts_as_aligned() -> None:
+    room = torch.zeros(2, 72, dtype=torch.float16)
+    for columns, expected in ((slice(0, 64), True), (slice(8, 72), True), (slice(1, 65), False), (slice(0, 63), False)):
+        assert RowTable((room[:, columns],), np.zeros(2, np.int32), np.arange(2)).aligned is expected
+    odd = torch.zeros(2, 68, dtype=torch.float16)[:, :64]  # the second row begins at 8 bytes past a multiple of 16
+    assert not RowTable((odd,), np.zeros(2, np.int32), np.arange(2)).aligned
+    assert RowTable((odd[:1],), np.zeros(1, np.int32), np.arange(1)).aligned
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [4096, 8200, 8201])
 @pytest.mark.parametrize("at", [0.0, 0.7])

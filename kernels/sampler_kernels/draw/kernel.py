@@ -578,6 +578,7 @@ def _draw(
             ALIGNED=aligned,
             num_warps=_TILE_WARPS,
             maxnreg=_TILE_REGISTERS if aligned else _TILE_REGISTERS_UNALIGNED,
+            enable_fp_fusion=False,  # variants round alike
             launch_pdl=EARLY,
         )
     _pick_kernel[(requests,)](
@@ -614,5 +615,6 @@ def _draw(
         FLATTEN=emitted is not None,
         num_warps=_PICK_WARPS,
         launch_pdl=EARLY,
+        enable_fp_fusion=False,  # variants round alike
     )
     return tokens

@@ -245,6 +245,7 @@ def rejection(batch: Batch, target_stats: RowStats, draft_stats: RowStats) -> De
         POSITIONS=_POSITIONS,
         num_warps=_WARPS,
         launch_pdl=EARLY,
+        enable_fp_fusion=False,  # variants round alike
     )
     if blocks:
         block(batch, target_stats, draft_stats, decision)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sampler_kernels.device.compile import TRITON_DTYPES, kernel, let_next_start, placeholder
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile
-from sampler_kernels.device.sums import exponent_scale
+from sampler_kernels.device.sums import exponent_scale, fold_sum, fold_sum_last
 from sampler_kernels.device.view import CUT, process, process_tile, view_of
 from sampler_kernels.filters.kernel import cut
 from sampler_kernels.layout import num_groups, num_tiles
@@ -15,9 +15,12 @@ from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
 
 _WARPS = 2
+_VIEW_WARPS = 4
+"""Where rows are masked or edited, which takes registers: more threads, fewer elements each."""
 _REGISTERS = 56
-"""A thread's, where all rows are aligned: eighteen tiles then share a multiprocessor, and so many are needed to hide
-the memory's latency. Rows that may not be aligned take 96, an address for each element, and a cap would only spill."""
+"""A thread's, where all rows are aligned and no element is changed: eighteen tiles then share a multiprocessor, and so
+many are needed to hide the memory's latency. Rows that may not be aligned take 96, an address for each element, and a
+cap would only spill."""
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -42,14 +45,15 @@ def _run_sums(runs, run_max, scale):
     # Where nothing is above -inf the difference would be NaN; so would it be for +inf, and that is how NaN and +inf
     # are found: tl.max passes over NaN, but the sum does not, and it costs nothing to look.
     below = runs - tl.where(run_max == -float("inf"), 0.0, run_max)[:, :, None]
-    return tl.sum(tl.exp2(below * scale), axis=2)
+    return fold_sum_last(tl.exp2(below * scale), GROUPS, runs.shape[1], runs.shape[2])
 
 
 @triton.jit
 def _joined(run_sums, run_max, tile_max, scale):
     """Sum of 2^((x - tile_max) * scale) of a tile."""
     below = run_max - tl.where(tile_max == -float("inf"), 0.0, tile_max)
-    return tl.sum(run_sums * tl.exp2(below * scale))
+    SIZE: tl.constexpr = GROUPS * run_sums.shape[1]
+    return fold_sum(tl.reshape(run_sums * tl.exp2(below * scale), [SIZE]), SIZE)
 
 
 @triton.jit
@@ -275,8 +279,10 @@ def stats_of_both(
             RAW=raw,
             VIEW=before_cut,
             ALIGNED=aligned,
-            num_warps=_WARPS,
-            maxnreg=_REGISTERS if aligned else None,
+            num_warps=_VIEW_WARPS if before_cut else _WARPS,
+            maxnreg=_REGISTERS if aligned and not before_cut else None,
+            # Fused or not, a product and a sum round differently, and variants of the kernel have to agree to the bit.
+            enable_fp_fusion=False,
         )
     if target.processing is not None and target.processing.filters is not None:
         cut(target, target.processing.filters, of_target, target_temperature)
