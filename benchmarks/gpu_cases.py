@@ -95,7 +95,6 @@ def step(shape: Shape, kind: str, noise: float, seed: int, device: torch.device)
         inverse_maps=(),
         draft_map=torch.full((b * k,), -1, dtype=torch.int32, device=device),
         method=torch.full_like(lengths, int(MethodCode.STANDARD)),
-        methods=frozenset({MethodCode.STANDARD}),
         temperature=temperature,
         draft_temperature=temperature.clone(),
         seed=torch.arange(b, device=device) + 1000 * seed,

@@ -41,19 +41,6 @@ def microseconds(replays: Sequence[Run], *, target_us: float = 20_000, rounds: i
     return median(_round(replays, count) for _ in range(rounds))
 
 
-def in_one_graph(runs: Sequence[Run]) -> float:
-    """Microseconds a run, of several that follow one another in one graph.
-
-    What it takes to start a graph, for a small step as long as the step, is shared by all of them.
-    """
-
-    def all_of_them() -> None:
-        for run in runs:
-            run()
-
-    return microseconds(capture([all_of_them])) / len(runs)
-
-
 def _round(replays: Sequence[Run], count: int) -> float:
     if not torch.cuda.is_available():
         started = time.perf_counter()

@@ -94,21 +94,8 @@ def gpu_parts() -> str:
     return markdown(f"| us | {' | '.join(names)} |", rows)
 
 
-def gpu_tuning() -> str:
-    """What the kernels took before and after they were tuned, microseconds."""
-    found = load("gpu_tuning")
-    parts = ("stats", "stats raw", "rejection", "draw", "topk", "verify+draw", "with top-20 + ranks")
-    rows = []
-    for before, after in zip(found["before"]["cases"], found["after"]["cases"], strict=True):
-        took = [f"{before['us'][part]:.1f} → {after['us'][part]:.1f}" for part in parts]
-        ratios = [f"{after['us'][part] / after['floor_us']:.2f}" for part in parts[-2:]]
-        rows.append([f"{after['case']}, {after['logits']}", f"{after['floor_us']:.1f}", *took, *ratios])
-    return markdown(f"| us | floor | {' | '.join(parts)} | ratio | ratio with top-20 |", rows)
-
-
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
-    table.__name__: table
-    for table in (service_times, breakdowns, message_costs, cpu_steps, gpu_cases, gpu_parts, gpu_tuning)
+    table.__name__: table for table in (service_times, breakdowns, message_costs, cpu_steps, gpu_cases, gpu_parts)
 }
 
 

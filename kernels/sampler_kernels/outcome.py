@@ -20,8 +20,7 @@ class RowStats:
             end or where nothing is left.
         tile_sum: [R, tiles] float32, at the row's temperature (1 for rows of temperature 0).
         tile_raw_sum: [R, tiles] float32, at temperature 1; None where no raw log-sum-exp is wanted.
-        tile_argmax: [R, tiles] int32, lowest id that reaches ``tile_max``; of rows at temperature 0, in other rows
-            maybe anything.
+        tile_argmax: [R, tiles] int32, lowest id that reaches ``tile_max``.
         group_max: [R, groups] float32.
         raw_tile_max: [R, tiles] float32, of the rows as the client gave them; None where these are no others, or where
             no raw numbers are wanted.

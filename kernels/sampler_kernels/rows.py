@@ -95,16 +95,6 @@ class RowTable:
         """The widest row's number of columns; 0 for an empty table."""
         return max((block.shape[1] for block in self.blocks), default=0)
 
-    @property
-    def aligned(self) -> bool:
-        """Whether each row begins at a multiple of 16 bytes and has a multiple of 8 columns."""
-        return all(
-            block.shape[1] % 8 == 0
-            and block.data_ptr() % 16 == 0
-            and (len(block) == 1 or block.stride(0) * block.element_size() % 16 == 0)
-            for block in self.blocks
-        )
-
     def widths(self) -> NDArray[np.int32]:
         """[R] int32, columns of each row."""
         return np.array([block.shape[1] for block in self.blocks], np.int32)[self.block]

@@ -19,16 +19,13 @@ from tests.kernels.kernel_cases import DEVICE, DTYPES, SEEDS, batches, on_device
 FIELDS = ("tile_max", "tile_sum", "tile_raw_sum", "tile_argmax", "group_max")
 
 
-def compare(mine: RowStats, truth: RowStats, temperature: Tensor) -> None:
+def compare(mine: RowStats, truth: RowStats) -> None:
     assert torch.equal(mine.tile_max.isnan().cpu(), truth.tile_max.isnan())
     # Nothing else is said of a tile that holds NaN or +inf, nor an argmax of one that holds nothing.
     filled = truth.tile_max > -torch.inf
     for name in FIELDS[:-1]:
         numbers, expected = getattr(mine, name), getattr(truth, name)
-        if name == "tile_argmax":  # of rows that are decided by it, and of no others
-            wanted = filled & (temperature == 0)[:, None]
-            assert torch.equal(numbers.cpu()[wanted], expected[wanted])
-        elif expected is not None:
+        if expected is not None:
             # Sums of 4,096 float32: a hundredth of what the contract leaves for a decision.
             torch.testing.assert_close(numbers.cpu()[filled], expected[filled], rtol=2e-6, atol=0)
     whole = ~truth.tile_max.isnan().any(1)
@@ -42,9 +39,9 @@ def test_both_tables_agree_with_the_reference(seed: int) -> None:
         of_target, of_draft = temperatures(batch)
         here = on_device(batch)
         target, draft = stats_of_both(here.target, of_target.to(DEVICE), here.draft, of_draft.to(DEVICE), raw=raw)
-        compare(target, reference.stats(batch.target, of_target, raw=raw), of_target)
+        compare(target, reference.stats(batch.target, of_target, raw=raw))
         if len(batch.draft):
-            compare(draft, reference.stats(batch.draft, of_draft, raw=False), of_draft)
+            compare(draft, reference.stats(batch.draft, of_draft, raw=False))
 
 
 def test_one_table_alone_agrees_too() -> None:
@@ -53,7 +50,6 @@ def test_one_table_alone_agrees_too() -> None:
     compare(
         stats(on_device(batch).target, of_target.to(DEVICE), raw=True),
         reference.stats(batch.target, of_target, raw=True),
-        of_target,
     )
 
 
@@ -62,19 +58,9 @@ def table(*rows: Tensor) -> RowTable:
     return RowTable(tuple(row[None] for row in rows), np.arange(count, dtype=np.int32), np.zeros(count, np.int64))
 
 
-def test_what_counts_as_aligned() -> None:
-    room = torch.zeros(2, 72, dtype=torch.float16)
-    for columns, expected in ((slice(0, 64), True), (slice(8, 72), True), (slice(1, 65), False), (slice(0, 63), False)):
-        assert RowTable((room[:, columns],), np.zeros(2, np.int32), np.arange(2)).aligned is expected
-    odd = torch.zeros(2, 68, dtype=torch.float16)[:, :64]  # the second row begins at 8 bytes past a multiple of 16
-    assert not RowTable((odd,), np.zeros(2, np.int32), np.arange(2)).aligned
-    assert RowTable((odd[:1],), np.zeros(1, np.int32), np.arange(1)).aligned
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [4096, 8200, 8201])
-@pytest.mark.parametrize("at", [0.0, 0.7])
-def test_a_row_has_the_same_bits_wherever_it_lies(dtype: torch.dtype, width: int, at: float) -> None:
+def test_a_row_has_the_same_bits_wherever_it_lies(dtype: torch.dtype, width: int) -> None:
     row = torch.randn(width, generator=torch.Generator().manual_seed(width)).mul_(5).to(dtype)
     room = torch.zeros(width + 16, dtype=dtype, device=DEVICE)
     places = []
@@ -82,9 +68,9 @@ def test_a_row_has_the_same_bits_wherever_it_lies(dtype: torch.dtype, width: int
         places.append(room.clone()[offset : offset + width])
         places[-1].copy_(row)
     wide = torch.zeros(3 * 4096, dtype=dtype, device=DEVICE)  # a wider neighbour makes the table wider
-    temperature = torch.full((4,), at, dtype=torch.float64, device=DEVICE)
+    temperature = torch.full((4,), 0.7, dtype=torch.float64, device=DEVICE)
     mine = stats(table(*places, wide), temperature, raw=True)
-    for name in FIELDS if at == 0 else sorted({*FIELDS} - {"tile_argmax"}):
+    for name in FIELDS:
         numbers = getattr(mine, name)[:3]
         assert torch.equal(numbers, numbers[:1].expand_as(numbers)), name
 

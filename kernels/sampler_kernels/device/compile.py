@@ -31,35 +31,6 @@ def kernel(function: Callable[..., Any]) -> Any:
     return triton.jit(do_not_specialize=names, do_not_specialize_on_alignment=names)(function)
 
 
-def _launches_early() -> bool:
-    """Whether the device can start a kernel before the one ahead of it is done (compute capability 9)."""
-    if triton.knobs.runtime.interpret or not torch.cuda.is_available():
-        return False
-    return torch.cuda.get_device_capability()[0] >= 9
-
-
-EARLY = _launches_early()
-"""Given to launches as ``launch_pdl``: the programs of the next kernel are put in place while this one's last still
-run. At small batches a step is a chain of short kernels, and this takes a good part of what lies between them. A kernel
-launched so calls :func:`wait_for_previous` before anything else."""
-
-_EARLY = tl.constexpr(EARLY)
-
-
-@triton.jit
-def wait_for_previous():
-    """Returns once the kernels before this one have run and what they stored can be read."""
-    if _EARLY:
-        tl.extra.cuda.gdc_wait()
-
-
-@triton.jit
-def let_next_start():
-    """The next kernel may be put in place, as soon as every program has said so."""
-    if _EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
-
-
 def power_of_two(count: int) -> int:
     """The smallest power of two that is at least ``count`` and at least 1: the sizes that Triton's blocks come in."""
     return 1 << max(0, count - 1).bit_length()

@@ -38,7 +38,7 @@ def tile_columns(tile):
 
 
 @triton.jit
-def load_tile(address, width, tile, wanted, DTYPE: tl.constexpr, ALIGNED: tl.constexpr = False):
+def load_tile(address, width, tile, wanted, DTYPE: tl.constexpr):
     """Some groups of a tile of a row.
 
     Args:
@@ -47,23 +47,19 @@ def load_tile(address, width, tile, wanted, DTYPE: tl.constexpr, ALIGNED: tl.con
         tile: int32.
         wanted: bool, or [GROUPS, 1] bool: groups that are read.
         DTYPE: Of the elements.
-        ALIGNED: Whether ``vector_loads`` is known to hold.
 
     Returns:
         [GROUPS, GROUP] float32, -inf past the row's end and in groups that are not wanted.
     """
-    # From the tile's own start, so that within a program only constants are added to one address: sums of 64 bits for
-    # every element cost a third of the pass over the rows, and twice its registers.
-    start = pointer_to(address, DTYPE) + tile * TILE
-    within = tile_columns(0)
-    left = width - tile * TILE
-    if ALIGNED or vector_loads(address, width, tile):
+    columns = tile_columns(tile)
+    pointers = pointer_to(address, DTYPE) + columns
+    if vector_loads(address, width, tile):
         # Said of the pointers themselves: Triton 3.6 forgets what it knew of an integer that became a pointer.
-        aligned = tl.multiple_of(start + within, (1, 16))
-        inside = within // VECTOR < left // VECTOR
+        aligned = tl.multiple_of(pointers, (1, 16))
+        inside = columns // VECTOR < width // VECTOR
         x = tl.load(aligned, mask=inside & wanted, other=-float("inf"))
     else:
-        x = tl.load(start + within, mask=(within < left) & wanted, other=-float("inf"))
+        x = tl.load(pointers, mask=(columns < width) & wanted, other=-float("inf"))
     return x.to(tl.float32)
 
 

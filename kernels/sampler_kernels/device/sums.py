@@ -28,30 +28,6 @@ def pair_sum_rows(values, ROWS: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def fold_sum(values, SIZE: tl.constexpr):
-    """Sum of a block [SIZE], SIZE a power of two: the second half is added to the first until one is left.
-
-    As free of order as pairs of neighbours, and cheaper where a thread holds elements that lie far apart.
-    """
-    if SIZE == 1:
-        total = tl.sum(values, axis=0)
-    else:
-        total = fold_sum(tl.sum(tl.reshape(values, [2, SIZE // 2]), axis=0), SIZE // 2)
-    return total
-
-
-@triton.jit
-def fold_sum_last(values, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SIZE: tl.constexpr):
-    """[ROWS, COLUMNS]: :func:`fold_sum` along the last axis of a block [ROWS, COLUMNS, SIZE], all powers of two."""
-    if SIZE == 1:
-        sums = tl.reshape(values, [ROWS, COLUMNS])
-    else:
-        halves = tl.sum(tl.reshape(values, [ROWS, COLUMNS, 2, SIZE // 2]), axis=2)
-        sums = fold_sum_last(halves, ROWS, COLUMNS, SIZE // 2)
-    return sums
-
-
-@triton.jit
 def effective(temperature):
     """0, which asks for the argmax, still has a distribution to report: that at temperature 1."""
     return tl.where(temperature == 0, 1.0, temperature)

@@ -10,15 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sampler_kernels.batch import Batch
-from sampler_kernels.device.compile import (
-    EARLY,
-    TRITON_DTYPES,
-    kernel,
-    let_next_start,
-    placeholder,
-    power_of_two,
-    wait_for_previous,
-)
+from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, power_of_two
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile, tile_columns
 from sampler_kernels.device.maps import draft_column, stacked_maps
 from sampler_kernels.device.sums import effective, exponent_scale, join_tiles, pair_sum, pair_sum_rows
@@ -28,13 +20,6 @@ from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.kernel import DRAW, uniform_of
 
 _TILE_WARPS = 4
-_TILE_REGISTERS = 64
-_TILE_REGISTERS_UNALIGNED = 80
-"""A thread's: where all rows are aligned, eight programs then share a multiprocessor and none spills, else six."""
-_TILES_A_PART = 4
-"""Tiles a program sums of a residual, of more requests than _FEW_REQUESTS: what rows come to is found out once for all
-of them, and there are programs enough without. Of fewer requests each program sums one, to fill the device."""
-_FEW_REQUESTS = 16
 _PICK_WARPS = 4
 
 _NOTHING = tl.constexpr(int(DrawKind.NOTHING))
@@ -80,10 +65,9 @@ def _draft_tile(
     vocab_size,
     DTYPE: tl.constexpr,
     HAS_MAPS: tl.constexpr,
-    ALIGNED: tl.constexpr = False,
 ):
     """[GROUPS, GROUP] float32: logits of the draft row for the target ids of a tile; -inf where there are none."""
-    y = load_tile(address, tl.where(which < 0, width, 0), tile, True, DTYPE, ALIGNED)
+    y = load_tile(address, tl.where(which < 0, width, 0), tile, True, DTYPE)
     if HAS_MAPS:
         if which >= 0:
             token = tile_columns(tile)
@@ -102,12 +86,11 @@ def _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr):
 
 
 @triton.jit
-def residual_tile_masses(
+def residual_tile_mass(
     request,
     row,
     place,
-    first,
-    last,
+    tile,
     c,
     rejected,
     draft_row,
@@ -135,9 +118,8 @@ def residual_tile_masses(
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
-    ALIGNED: tl.constexpr = False,
 ):
-    """Stores the masses of the tiles ``first`` to before ``last`` of a residual at ``out_ptr``, float64, as if of all.
+    """Stores the mass of one tile of a residual, float64, at ``out_ptr``.
 
     Beside a draft row the sum of max(c * p - q, 0), ``c`` float64. Beside a point mass (``draft_row`` -1), for the tile
     of the ``rejected`` token alone, the sum of exp((x - tile's maximum) / T) without it; else nothing is stored.
@@ -150,6 +132,18 @@ def residual_tile_masses(
         draft_address = tl.load(draft_address_ptr + draft_row)
         draft_width = tl.load(draft_width_ptr + draft_row)
         which = tl.load(draft_map_ptr + place)
+        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
+        x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
+        y = _draft_tile(
+            draft_address,
+            draft_width,
+            tile,
+            which,
+            maps_ptr,
+            vocab_size,
+            DRAFT_DTYPE,
+            HAS_MAPS,
+        )
         maximum, _, total, _ = joined(
             row, True, temperature, target_max_ptr, target_sum_ptr, target_tiles, TARGET_TILES
         )
@@ -158,32 +152,16 @@ def residual_tile_masses(
         )
         factor = (c / total).to(tl.float32)
         draft_scale = exponent_scale(draft_temperature)
-        draft_factor = (1.0 / draft_total).to(tl.float32)
-        for tile in range(first, last):
-            x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE, ALIGNED)
-            x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
-            y = _draft_tile(
-                draft_address,
-                draft_width,
-                tile,
-                which,
-                maps_ptr,
-                vocab_size,
-                DRAFT_DTYPE,
-                HAS_MAPS,
-                ALIGNED,
-            )
-            masses = _masses(x, maximum, scale, factor, y, draft_maximum, draft_scale, draft_factor)
-            sums = pair_sum(pair_sum_rows(masses, GROUPS, GROUP), GROUPS)
-            tl.store(out_ptr + tile, sums.to(tl.float64))
-    elif (rejected // TILE >= first) & (rejected // TILE < last):
-        tile = rejected // TILE
-        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE, ALIGNED)
+        masses = _masses(x, maximum, scale, factor, y, draft_maximum, draft_scale, (1.0 / draft_total).to(tl.float32))
+        sums = pair_sum(pair_sum_rows(masses, GROUPS, GROUP), GROUPS)
+        tl.store(out_ptr, sums.to(tl.float64))
+    elif tile == rejected // TILE:
+        x = load_tile(address, vocab_size, tile, True, TARGET_DTYPE)
         x = process_tile(x, vocab_size, tile, row, view_ptr, cut_value_ptr, cut_id_ptr, VIEW)
         maximum = tl.load(target_max_ptr + row * target_tiles + tile)
         below = tl.where(tile_columns(tile) == rejected, -float("inf"), x - maximum)
         mass = tl.sum(tl.exp2(below * scale))
-        tl.store(out_ptr + tile, mass.to(tl.float64))
+        tl.store(out_ptr, mass.to(tl.float64))
 
 
 @kernel
@@ -213,16 +191,14 @@ def _tile_masses_kernel(
     vocab_size,
     target_tiles,
     draft_tiles,
-    tiles_a_part,
     TARGET_DTYPE: tl.constexpr,
     DRAFT_DTYPE: tl.constexpr,
     VIEW: tl.constexpr,
     TARGET_TILES: tl.constexpr,
     DRAFT_TILES: tl.constexpr,
     HAS_MAPS: tl.constexpr,
-    ALIGNED: tl.constexpr,
 ):
-    """The masses of some tiles of what one request's final token is drawn from, where that is a residual.
+    """The mass of one tile of what one request's final token is drawn from, where that is a residual.
 
     In: columns of ``Batch`` and ``Decision`` by their names; maps_ptr [maps, V] int32; of target and draft rows
     address_ptr [R] int64, width_ptr [R] int32, max_ptr and sum_ptr [R, tiles] float32; view_ptr, cut_value_ptr and
@@ -230,14 +206,11 @@ def _tile_masses_kernel(
     Out: masses_ptr [B, target_tiles] float64: beside a draft row the sum of max(scale * p - q, 0); beside a point mass,
     for the tile of the rejected token alone, the sum of exp((x - tile's maximum) / T) without it. Else not written.
 
-    The grid is one axis over (request, part), part fastest. A part is ``tiles_a_part`` tiles, so that many programs
-    share the reading of one row pair, and yet each finds out once for several tiles what the two rows come to.
+    The grid is one axis over (request, tile), tile fastest. A program is one tile because the masses are per tile, and
+    because 32 of them then share the reading of one row pair.
     """
-    wait_for_previous()
-    let_next_start()
-    parts = tl.cdiv(target_tiles, tiles_a_part)
-    request = tl.program_id(0) // parts
-    first = (tl.program_id(0) % parts) * tiles_a_part
+    request = tl.program_id(0) // target_tiles
+    tile = tl.program_id(0) % target_tiles
     kind = tl.load(draw_kind_ptr + request)
     if kind != _RESIDUAL:
         return
@@ -245,16 +218,15 @@ def _tile_masses_kernel(
     row = tl.load(cu_num_logits_ptr + request) + accepted
     place = tl.load(cu_drafts_ptr + request) + accepted
     draft_row, rejected = _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr)
-    residual_tile_masses(
+    residual_tile_mass(
         request,
         row,
         place,
-        first,
-        tl.minimum(first + tiles_a_part, target_tiles),
+        tile,
         tl.load(scale_ptr + request),
         rejected,
         draft_row,
-        masses_ptr + request.to(tl.int64) * target_tiles,
+        masses_ptr + request.to(tl.int64) * target_tiles + tile,
         draft_map_ptr,
         maps_ptr,
         temperature_ptr,
@@ -278,7 +250,6 @@ def _tile_masses_kernel(
         TARGET_TILES,
         DRAFT_TILES,
         HAS_MAPS,
-        ALIGNED,
     )
 
 
@@ -439,16 +410,13 @@ def _pick_kernel(
 
     The grid walks requests. A program holds one tile, the one that the uniform picks, and then one group of it.
     """
-    let_next_start()
     request = tl.program_id(0)
-    first_row = tl.load(cu_num_logits_ptr + request)
-    first_draft = tl.load(cu_drafts_ptr + request)
-    temperature = tl.load(temperature_ptr + request)
-    wait_for_previous()  # up to here only what came with the step was read
     kind = tl.load(draw_kind_ptr + request)
     accepted = tl.load(num_accepted_ptr + request)
+    first_row = tl.load(cu_num_logits_ptr + request)
     row = first_row + accepted
-    place = first_draft + accepted
+    place = tl.load(cu_drafts_ptr + request) + accepted
+    temperature = tl.load(temperature_ptr + request)
     random = (kind != _NOTHING) & (kind != _ARGMAX)
     draft_row, rejected = _rejected(request, place, kind, draft_token_ids_ptr, draft_row_ptr)
     maximum, masses, total, tile_max = joined(
@@ -547,9 +515,7 @@ def _draw(
         "HAS_MAPS": bool(batch.inverse_maps),
     }
     if len(batch.draft_token_ids):  # without drafts there is nothing to reject
-        aligned = batch.target.aligned and batch.draft.aligned
-        tiles_a_part = 1 if requests <= _FEW_REQUESTS else _TILES_A_PART
-        _tile_masses_kernel[(requests * triton.cdiv(target_tiles, tiles_a_part),)](
+        _tile_masses_kernel[(requests * target_tiles,)](
             batch.cu_num_logits,
             batch.cu_drafts,
             batch.draft_token_ids,
@@ -573,13 +539,8 @@ def _draw(
             batch.vocab_size,
             target_tiles,
             draft_tiles,
-            tiles_a_part,
             **variant,
-            ALIGNED=aligned,
             num_warps=_TILE_WARPS,
-            maxnreg=_TILE_REGISTERS if aligned else _TILE_REGISTERS_UNALIGNED,
-            enable_fp_fusion=False,  # variants round alike
-            launch_pdl=EARLY,
         )
     _pick_kernel[(requests,)](
         batch.draft_lengths,
@@ -614,7 +575,5 @@ def _draw(
         **variant,
         FLATTEN=emitted is not None,
         num_warps=_PICK_WARPS,
-        launch_pdl=EARLY,
-        enable_fp_fusion=False,  # variants round alike
     )
     return tokens

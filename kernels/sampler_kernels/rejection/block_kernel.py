@@ -11,7 +11,7 @@ from sampler_kernels.device.maps import stacked_maps
 from sampler_kernels.device.probability import any_illegal, draft_probability, probability
 from sampler_kernels.device.sums import effective
 from sampler_kernels.device.view import view_of
-from sampler_kernels.draw.kernel import joined, residual_tile_masses
+from sampler_kernels.draw.kernel import joined, residual_tile_mass
 from sampler_kernels.layout import MAX_DRAFT_TOKENS
 from sampler_kernels.outcome import Decision, DrawKind, RowStats
 from sampler_kernels.philox.kernel import ACCEPT, uniform_of
@@ -222,16 +222,15 @@ def _masses_kernel(
         return
     place = first_draft + i
     draft_row = tl.load(draft_row_ptr + place)
-    residual_tile_masses(
+    residual_tile_mass(
         request,
         row,
         place,
         tile,
-        tile + 1,
         c,
         tl.load(draft_token_ids_ptr + place),
         draft_row,
-        masses_ptr + row.to(tl.int64) * target_tiles,
+        masses_ptr + row.to(tl.int64) * target_tiles + tile,
         draft_map_ptr,
         maps_ptr,
         temperature_ptr,

@@ -6,15 +6,7 @@ import torch
 import triton.language as tl
 
 from sampler_kernels.batch import Batch, MethodCode
-from sampler_kernels.device.compile import (
-    EARLY,
-    TRITON_DTYPES,
-    kernel,
-    let_next_start,
-    placeholder,
-    power_of_two,
-    wait_for_previous,
-)
+from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, power_of_two
 from sampler_kernels.device.maps import stacked_maps
 from sampler_kernels.device.probability import any_illegal, argmax_of, draft_probability, probability
 from sampler_kernels.device.view import view_of
@@ -27,7 +19,7 @@ from sampler_kernels.result import Status
 
 _POSITIONS = 8
 """Rows judged together: one round for the usual 1 to 7 draft tokens, at 32 tiles a row 256 exps on each side."""
-_WARPS = 8
+_WARPS = 4
 
 _GREEDY = tl.constexpr(int(MethodCode.GREEDY))
 _STANDARD = tl.constexpr(int(MethodCode.STANDARD))
@@ -96,7 +88,6 @@ def _rejection_kernel(
     The grid walks requests. A program joins the tiles of POSITIONS rows at once, so that a usual request costs one
     round of dependent loads however many draft tokens it has, and takes the next POSITIONS only while all stand.
     """
-    let_next_start()
     request = tl.program_id(0)
     drafts = tl.load(draft_lengths_ptr + request)
     first_row = tl.load(cu_num_logits_ptr + request)
@@ -104,15 +95,14 @@ def _rejection_kernel(
     temperature = tl.load(temperature_ptr + request)
     draft_temperature = tl.load(draft_temperature_ptr + request)
     method = tl.load(method_ptr + request)
+    if HAS_BLOCKS:
+        if method == _BLOCK:
+            return
     greedy = method == _GREEDY
     standard = method == _STANDARD
     seed = tl.load(seed_ptr + request)
     position = tl.load(position_ptr + request)
     illegal = any_illegal(first_draft, drafts, draft_token_ids_ptr)
-    wait_for_previous()  # up to here only what came with the step was read
-    if HAS_BLOCKS:
-        if method == _BLOCK:
-            return
 
     # What is not read at all has no rows to be read.
     drafts_read = tl.where(greedy | illegal, 0, drafts)
@@ -244,8 +234,6 @@ def rejection(batch: Batch, target_stats: RowStats, draft_stats: RowStats) -> De
         HAS_BLOCKS=blocks,
         POSITIONS=_POSITIONS,
         num_warps=_WARPS,
-        launch_pdl=EARLY,
-        enable_fp_fusion=False,  # variants round alike
     )
     if blocks:
         block(batch, target_stats, draft_stats, decision)

@@ -5,55 +5,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sampler_kernels.device.compile import TRITON_DTYPES, kernel, let_next_start, placeholder
+from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile
-from sampler_kernels.device.sums import exponent_scale, fold_sum, fold_sum_last
+from sampler_kernels.device.sums import exponent_scale
 from sampler_kernels.device.view import CUT, process, process_tile, view_of
 from sampler_kernels.filters.kernel import cut
 from sampler_kernels.layout import num_groups, num_tiles
 from sampler_kernels.outcome import RowStats
 from sampler_kernels.rows import RowTable
 
-_WARPS = 2
-_VIEW_WARPS = 4
-"""Where rows are masked or edited, which takes registers: more threads, fewer elements each."""
-_REGISTERS = 56
-"""A thread's, where all rows are aligned and no element is changed: eighteen tiles then share a multiprocessor, and so
-many are needed to hide the memory's latency. Rows that may not be aligned take 96, an address for each element, and a
-cap would only spill."""
-
-_LOG2_E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def _runs(x, DTYPE: tl.constexpr):
-    """[GROUPS, RUNS, RUN] elements of a tile by runs, a run being what a thread loads at once; their maxima."""
-    RUN: tl.constexpr = 128 // DTYPE.primitive_bitwidth
-    runs = tl.reshape(x, [GROUPS, GROUP // RUN, RUN])
-    return runs, tl.max(runs, axis=2)
-
-
-@triton.jit
-def _run_sums(runs, run_max, scale):
-    """[GROUPS, RUNS] sums of 2^((x - run_max) * scale), NaN where NaN or +inf is among the elements.
-
-    Relative to each run's own maximum, and written before anything is asked of other threads: a thread is then done
-    with a run as soon as it has loaded it. Relative to the tile's maximum it would have to keep all of its elements in
-    registers until the last thread had its own, and too few tiles would fit on a multiprocessor to keep the memory
-    busy.
-    """
-    # Where nothing is above -inf the difference would be NaN; so would it be for +inf, and that is how NaN and +inf
-    # are found: tl.max passes over NaN, but the sum does not, and it costs nothing to look.
-    below = runs - tl.where(run_max == -float("inf"), 0.0, run_max)[:, :, None]
-    return fold_sum_last(tl.exp2(below * scale), GROUPS, runs.shape[1], runs.shape[2])
-
-
-@triton.jit
-def _joined(run_sums, run_max, tile_max, scale):
-    """Sum of 2^((x - tile_max) * scale) of a tile."""
-    below = run_max - tl.where(tile_max == -float("inf"), 0.0, tile_max)
-    SIZE: tl.constexpr = GROUPS * run_sums.shape[1]
-    return fold_sum(tl.reshape(run_sums * tl.exp2(below * scale), [SIZE]), SIZE)
+_WARPS = 4
 
 
 @triton.jit
@@ -75,7 +36,6 @@ def _tile_stats(
     DTYPE: tl.constexpr,
     RAW: tl.constexpr,
     VIEW: tl.constexpr,
-    ALIGNED: tl.constexpr,
 ):
     """One tile of one row of one table."""
     row = program // tiles
@@ -83,47 +43,47 @@ def _tile_stats(
     address = tl.load(address_ptr + row)
     width = tl.load(width_ptr + row)
     temperature = tl.load(temperature_ptr + row)
-    scale = exponent_scale(temperature)  # before there are elements to hold: a division of float64 takes registers
-    raw = load_tile(address, width, tile, True, DTYPE, ALIGNED)
+    raw = load_tile(address, width, tile, True, DTYPE)
     x = process_tile(raw, width, tile, row, view_ptr, view_ptr, view_ptr, VIEW)
-    runs, run_max = _runs(x, DTYPE)
-    sums = _run_sums(runs, run_max, scale)
-    raw_max = run_max
-    if RAW:
-        if VIEW != 0:
-            # Of a masked or edited row the raw numbers are others: taken here, where the raw elements are at hand.
-            runs, raw_max = _runs(raw, DTYPE)
-        raw_sums = _run_sums(runs, raw_max, _LOG2_E)
-    group_max = tl.max(run_max, axis=1)
+    group_max = tl.max(x, axis=1)
     tile_max = tl.max(group_max, axis=0)
-    tile_sum = _joined(sums, run_max, tile_max, scale)
+    # Where nothing is above -inf the difference would be NaN; so would it be for +inf, and that is how NaN and +inf
+    # are found: tl.max passes over NaN, but the sum does not, and it costs nothing to look.
+    below = x - tl.where(tile_max == -float("inf"), 0.0, tile_max)
+    tile_sum = tl.sum(tl.exp2(below * exponent_scale(temperature)))
+    raw_sum = tile_sum
+    if RAW:
+        if VIEW == 0:
+            if (temperature != 1.0) & (temperature != 0.0):
+                raw_sum = tl.sum(tl.exp2(below * 1.4426950408889634))
+        else:
+            # Of a masked or edited row the raw numbers are others: taken here, where the raw elements are at hand.
+            raw_group_max = tl.max(raw, axis=1)
+            raw_max = tl.max(raw_group_max, axis=0)
+            raw_sum = tl.sum(tl.exp2((raw - tl.where(raw_max == -float("inf"), 0.0, raw_max)) * 1.4426950408889634))
+
+    # The argmax is looked for in the first group that reaches the maximum, loaded again from the cache: an index
+    # carried through the maximum would cost a third of the whole pass.
+    group = tl.arange(0, GROUPS)
+    first = tl.min(tl.where(group_max == tile_max, group, GROUPS - 1), axis=0)
+    column = tile * TILE + first * GROUP + tl.arange(0, GROUP)
+    candidate = load_at(address, column, column < width, DTYPE)
+    candidate = process(candidate, column, column < width, row, view_ptr, view_ptr, view_ptr, VIEW)
+    last = tile * TILE + TILE - 1
+    argmax = tl.min(tl.where((candidate == tile_max) & (column < width), column, last), axis=0)
 
     # Rows times tiles stays far below 2^31, rows times columns does not: only addresses need 64 bits.
     place = row * tiles + tile
-    group = tl.arange(0, GROUPS)
     is_nan = tile_sum != tile_sum  # noqa: PLR0124
     tl.store(tile_max_ptr + place, tl.where(is_nan, float("nan"), tile_max))
     tl.store(tile_sum_ptr + place, tile_sum)
     if RAW:
-        raw_tile_max = tile_max
-        if VIEW != 0:
-            raw_group_max = tl.max(raw_max, axis=1)
-            raw_tile_max = tl.max(raw_group_max, axis=0)
-        tl.store(tile_raw_sum_ptr + place, _joined(raw_sums, raw_max, raw_tile_max, _LOG2_E))
-    if temperature == 0:
-        # The argmax is looked for in the first group that reaches the maximum, loaded again from the cache: an index
-        # carried through the maximum would cost a third of the whole pass.
-        first = tl.min(tl.where(group_max == tile_max, group, GROUPS - 1), axis=0)
-        column = tile * TILE + first * GROUP + tl.arange(0, GROUP)
-        candidate = load_at(address, column, column < width, DTYPE)
-        candidate = process(candidate, column, column < width, row, view_ptr, view_ptr, view_ptr, VIEW)
-        last = tile * TILE + TILE - 1
-        argmax = tl.min(tl.where((candidate == tile_max) & (column < width), column, last), axis=0)
-        tl.store(tile_argmax_ptr + place, tl.where(tile * TILE < width, argmax, 0))
+        tl.store(tile_raw_sum_ptr + place, raw_sum)
+    tl.store(tile_argmax_ptr + place, tl.where(tile * TILE < width, argmax, 0))
     group = tile * GROUPS + group
     tl.store(group_max_ptr + row.to(tl.int64) * groups + group, group_max, mask=group < groups)
     if RAW and VIEW != 0:
-        tl.store(raw_tile_max_ptr + place, raw_tile_max)
+        tl.store(raw_tile_max_ptr + place, raw_max)
         tl.store(raw_group_max_ptr + row.to(tl.int64) * groups + group, raw_group_max, mask=group < groups)
 
 
@@ -156,7 +116,6 @@ def _stats_kernel(
     DRAFT_DTYPE: tl.constexpr,
     RAW: tl.constexpr,
     VIEW: tl.constexpr,
-    ALIGNED: tl.constexpr,
 ):
     """Statistics of two tables of rows, target and draft.
 
@@ -168,11 +127,9 @@ def _stats_kernel(
 
     The grid is one axis over (row, tile), tile fastest, target rows first: neighbours read neighbouring memory, and a
     single axis has room for 2^31 programs where a second one ends at 65,535. A program is one tile of 4,096 columns:
-    large enough that its own start costs little beside 8 KiB of loads, small enough for the loads in flight of two
-    warps, and the unit of the partial sums anyway. argmax_ptr is written for rows at temperature 0 alone: nobody else
-    asks, and the registers it takes slow the others down.
+    large enough that its own start costs little beside 8 KiB of loads, small enough to stay in the registers of four
+    warps, and the unit of the partial sums anyway.
     """
-    let_next_start()
     program = tl.program_id(0)
     if program < target_programs:
         _tile_stats(
@@ -193,7 +150,6 @@ def _stats_kernel(
             TARGET_DTYPE,
             RAW,
             VIEW,
-            ALIGNED,
         )
     else:
         _tile_stats(
@@ -214,7 +170,6 @@ def _stats_kernel(
             DRAFT_DTYPE,
             False,
             0,
-            ALIGNED,
         )
 
 
@@ -240,7 +195,6 @@ def stats_of_both(
         Of the target rows, and of the draft rows without raw sums.
     """
     device = target_temperature.device
-    aligned = target.aligned and draft.aligned
     view = view_of(target, device)
     before_cut = view.flags & ~CUT
     of_target = _allocate(target, target_temperature, raw=raw, apart=raw and before_cut != 0)
@@ -278,11 +232,7 @@ def stats_of_both(
             DRAFT_DTYPE=TRITON_DTYPES[draft.dtype],
             RAW=raw,
             VIEW=before_cut,
-            ALIGNED=aligned,
-            num_warps=_VIEW_WARPS if before_cut else _WARPS,
-            maxnreg=_REGISTERS if aligned and not before_cut else None,
-            # Fused or not, a product and a sum round differently, and variants of the kernel have to agree to the bit.
-            enable_fp_fusion=False,
+            num_warps=_WARPS,
         )
     if target.processing is not None and target.processing.filters is not None:
         cut(target, target.processing.filters, of_target, target_temperature)

@@ -6,15 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sampler_kernels.batch import Batch
-from sampler_kernels.device.compile import (
-    EARLY,
-    TRITON_DTYPES,
-    kernel,
-    let_next_start,
-    placeholder,
-    power_of_two,
-    wait_for_previous,
-)
+from sampler_kernels.device.compile import TRITON_DTYPES, kernel, placeholder, power_of_two
 from sampler_kernels.device.elements import GROUP, GROUPS, TILE, load_at, load_tile, pointer_to
 from sampler_kernels.device.order import order_key, place_of_key, value_of_key
 from sampler_kernels.device.sums import effective, join_tiles, pair_sum_rows
@@ -364,8 +356,6 @@ def _topk_logprobs_kernel(
     that run beside one another; counts are integers and add up to the same whatever the cut. The largest entries need
     TOP groups of 128, 4,096 elements for a top 20, and are one program's work.
     """
-    wait_for_previous()
-    let_next_start()
     row = tl.program_id(0) // parts
     part = tl.program_id(0) % parts
     token = tl.load(emitted_ptr + row)
@@ -504,7 +494,6 @@ def topk_logprobs(
         SLOTS=slots,
         num_warps=_WARPS,
         maxnreg=_MAX_REGISTERS,
-        launch_pdl=EARLY,
     )
     return out
 
