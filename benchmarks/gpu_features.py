@@ -14,7 +14,7 @@ from benchmarks.graph_timing import Run, capture, microseconds
 from sampler_kernels import DraftBlock, LogprobsMode, Method, Ragged, SamplingParams, Step, StepResult, verify
 from sampler_kernels.backends import backend as backend_of
 from sampler_kernels.checks import checked
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 
 HISTORY = 2000
 """Ids of prompt and of output."""

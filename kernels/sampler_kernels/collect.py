@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.columns import download
+from sampler_kernels.host import prefix_sum
 from sampler_kernels.outcome import Cut, Decision, TopLogits
 from sampler_kernels.params import LogprobsMode
-from sampler_kernels.plan import Plan
+from sampler_kernels.planning.plan import Plan
+from sampler_kernels.planning.wishes import Wishes
 from sampler_kernels.result import FinishReason, ModeLogprobs, Status, StepResult
-from sampler_kernels.wishes import Wishes
 
 
 def collect(
@@ -57,7 +58,7 @@ def collect(
         acceptance, cu_acceptance = reported_acceptance(outcome["acceptance"], plan.cu_num_logits, kept)
     return StepResult(
         token_ids=outcome["emitted"][rows],
-        cu_tokens=_prefix_sum(kept),
+        cu_tokens=prefix_sum(kept).astype(np.int32),
         # A cut through the accepted tokens keeps fewer of them; one after them takes the final token only.
         num_accepted=np.minimum(outcome["num_accepted"], kept).astype(np.int32),
         status=status,
@@ -97,7 +98,7 @@ def reported_acceptance(
     request = np.repeat(np.arange(len(kept)), length)
     j = np.arange(len(request)) - np.repeat(np.cumsum(length) - length, length)
     reported = ~np.isnan(acceptance) & (j < kept[request])
-    return acceptance[reported], _prefix_sum(np.bincount(request[reported], minlength=len(kept)))
+    return acceptance[reported], prefix_sum(np.bincount(request[reported], minlength=len(kept))).astype(np.int32)
 
 
 def mode_logprobs(
@@ -137,10 +138,10 @@ def mode_logprobs(
         values=values,
         ranks=np.where(ranked[request], view["ranks"], 0).astype(np.int32),
         cumulative=np.where(wanted & mode.normalised, cumulative, np.nan),
-        cu_top=_prefix_sum(top.sum(1)),
+        cu_top=prefix_sum(top.sum(1)).astype(np.int32),
         top_ids=top_ids[top],
         top_values=values_of(top_logits)[top],
-        cu_chosen=_prefix_sum(chosen.sum(1)),
+        cu_chosen=prefix_sum(chosen.sum(1)).astype(np.int32),
         chosen_ids=chosen_ids[chosen],
         chosen_values=values_of(view["chosen_logits"])[chosen],
     )
@@ -170,9 +171,3 @@ def _tensors(
 
 def _prefix(*, raw: bool) -> str:
     return "raw_" if raw else "processed_"
-
-
-def _prefix_sum(counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    total = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=total[1:])
-    return total

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sampler_kernels.step import Step
+
 
 @dataclass(eq=False, slots=True)
 class HostColumns:
@@ -53,6 +55,22 @@ class HostColumns:
     def request_of_drafts(self) -> NDArray[np.int64]:
         """[D] int64, the request that each draft position belongs to."""
         return np.repeat(np.arange(len(self.draft_lengths)), self.draft_lengths)
+
+    def has_target_sums(self, step: Step) -> NDArray[np.bool_]:
+        """[B], requests whose target rows come with log-sum-exps."""
+        if step.target_logsumexp is None:
+            return np.zeros(len(self.draft_lengths), np.bool_)
+        if step.has_target_logsumexp is None:
+            return np.ones(len(self.draft_lengths), np.bool_)
+        return np.asarray(step.has_target_logsumexp, np.bool_)
+
+    def has_draft_sums(self, step: Step) -> NDArray[np.bool_]:
+        """[B], requests whose draft rows come with log-sum-exps."""
+        if step.draft_logsumexp is None:
+            return np.zeros(len(self.draft_lengths), np.bool_)
+        if step.has_draft_logsumexp is None:
+            return self.block_index >= 0
+        return np.asarray(step.has_draft_logsumexp, np.bool_)
 
 
 def prefix_sum(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

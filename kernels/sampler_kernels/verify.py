@@ -12,7 +12,7 @@ from sampler_kernels.backends import backend as backend_of
 from sampler_kernels.checks import checked
 from sampler_kernels.collect import collect
 from sampler_kernels.host import HostColumns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.result import StepResult, Timings
 from sampler_kernels.step import Step
 

@@ -15,7 +15,7 @@ from sampler_kernels.batch import Batch
 from sampler_kernels.outcome import Decision, DrawKind
 from sampler_kernels.philox.reference import Purpose
 from sampler_kernels.philox.reference import uniform as true_uniform
-from sampler_kernels.plan import Plan
+from sampler_kernels.planning.plan import Plan
 from tests.distribution.planting import Bits
 
 LOW_WORD = 0xFFFFFFFF

@@ -17,7 +17,7 @@ from sampler_kernels.batch import Batch
 from sampler_kernels.outcome import Decision
 from sampler_kernels.philox.reference import Purpose
 from sampler_kernels.philox.reference import uniform as true_uniform
-from sampler_kernels.plan import Plan
+from sampler_kernels.planning.plan import Plan
 
 Bits = NDArray[np.int64]
 Uniform = Callable[[Bits, Bits, Purpose, Bits | int], NDArray[np.float64]]

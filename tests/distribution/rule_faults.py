@@ -15,7 +15,7 @@ from torch import Tensor
 from sampler_kernels.backends import Backend
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.outcome import Cut, Decision, TopLogits
-from sampler_kernels.plan import Plan
+from sampler_kernels.planning.plan import Plan
 from sampler_kernels.processing import EditSources, RowFilters, Segments
 from sampler_kernels.processors.entries import Entries
 from sampler_kernels.result import FinishReason, Status

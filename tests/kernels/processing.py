@@ -15,7 +15,7 @@ from torch import Tensor
 from sampler_kernels import Ragged, SamplingParams, Step, TokenCounts
 from sampler_kernels.batch import Batch
 from sampler_kernels.checks.shapes import host_columns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.processors.reference import processors
 
 F32 = NDArray[np.float32]

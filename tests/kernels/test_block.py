@@ -11,7 +11,7 @@ from torch import Tensor
 from sampler_kernels import DraftBlock, Method, SamplingParams, Status, Step, verify
 from sampler_kernels.batch import Batch
 from sampler_kernels.checks.shapes import host_columns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.rejection.block import _residual_mass
 from sampler_kernels.rejection.waves import Columns
 from tests.kernels.asking import Ask, answers, tokens_of

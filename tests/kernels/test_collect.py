@@ -13,7 +13,7 @@ from sampler_kernels import LogprobsMode, ModeLogprobs, SamplingParams, Status, 
 from sampler_kernels.checks import checked
 from sampler_kernels.collect import collect
 from sampler_kernels.outcome import Decision, TopLogits
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 
 V = 8
 LENGTHS = [2, 1, 0, 3]

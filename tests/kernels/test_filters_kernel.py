@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from sampler_kernels import SamplingParams
 from sampler_kernels.checks.shapes import host_columns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.processors.kernel import processors
 from sampler_kernels.rows import LOGIT_DTYPES
 from sampler_kernels.stats.kernel import stats

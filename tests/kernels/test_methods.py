@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sampler_kernels import LogprobsMode, Method, SamplingParams, Status, Step, verify
 from sampler_kernels.checks.shapes import host_columns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.stats.entropy import entropy
 from tests.kernels.asking import Ask, answers, shares, step_of, tokens_of
 from tests.kernels.steps import lazy_stats, true_softmax, true_uniform

@@ -11,9 +11,9 @@ import torch
 from sampler_kernels import DraftBlock, IdMap, LogprobsMode, Method, SamplingParams, Step
 from sampler_kernels.batch import INVALID_TOKEN, MethodCode
 from sampler_kernels.checks import checked
-from sampler_kernels.draft_rows import mark_invalid
-from sampler_kernels.plan import Plan, plan
-from sampler_kernels.wishes import resolve
+from sampler_kernels.planning.draft_rows import mark_invalid
+from sampler_kernels.planning.plan import Plan, plan
+from sampler_kernels.planning.wishes import resolve
 
 CPU = torch.device("cpu")
 V = 6

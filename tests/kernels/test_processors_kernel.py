@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sampler_kernels import SamplingParams
 from sampler_kernels.checks.shapes import host_columns
-from sampler_kernels.plan import plan
+from sampler_kernels.planning.plan import plan
 from sampler_kernels.processors.kernel import processors
 from sampler_kernels.stats.kernel import stats
 from sampler_kernels.topk_logprobs.kernel import topk_logprobs

@@ -23,7 +23,6 @@ from sampler_kernels.host import HostColumns
 from sampler_kernels.params import SamplingParams
 from sampler_kernels.refusal import StepRefused
 from sampler_kernels.step import Step
-from sampler_kernels.supplied_plan import has_draft_sums, has_target_sums
 
 __all__ = ["check", "checked", "checked_again"]
 
@@ -58,7 +57,7 @@ def checked(step: Step, backend: str = "cpu") -> HostColumns:
         if block.id_map is not None:
             check_map(block.id_map, step.target_logits.shape[1])
     check_draft_ids(step, host)
-    supplied = has_target_sums(step, host) | has_draft_sums(step, host)
+    supplied = host.has_target_sums(step) | host.has_draft_sums(step)
     if supplied.any():
         check_logsumexps_alone(step, host, supplied)
         _check_each_params(step, host, check_allows_logsumexp, supplied)

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from sampler_kernels.batch import Batch, MethodCode
 from sampler_kernels.columns import upload
-from sampler_kernels.draft_rows import DraftRows, draft_rows, mark_invalid
 from sampler_kernels.host import HostColumns
-from sampler_kernels.method_plan import cut_columns, lossy_columns, method_columns
-from sampler_kernels.processing_plan import processing_plan
+from sampler_kernels.planning.draft_rows import DraftRows, draft_rows, mark_invalid
+from sampler_kernels.planning.methods import cut_columns, lossy_columns, method_columns
+from sampler_kernels.planning.processing import processing_plan
+from sampler_kernels.planning.supplied import draft_sums, supplied_columns, target_sums
+from sampler_kernels.planning.wishes import Resolved, Wishes, resolve
 from sampler_kernels.rows import RowPointers, RowTable
 from sampler_kernels.step import Step
-from sampler_kernels.supplied_plan import draft_sums, supplied_columns, target_sums
-from sampler_kernels.wishes import Resolved, Wishes, resolve
 
 GIVEN_SEED_BITS = 53
 """Width of a seed that a request is given, so that it survives a client whose numbers are doubles."""

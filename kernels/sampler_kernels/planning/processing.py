@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sampler_kernels.host import HostColumns, prefix_sum
+from sampler_kernels.planning.sets import ProcessingSet, processing_set
 from sampler_kernels.processing import EditRoom, EditSources, Occurrence, Processing, RowFilters, RowMasks, Segments
-from sampler_kernels.processing_sets import ProcessingSet, processing_set
 from sampler_kernels.segments import spread
 from sampler_kernels.step import Ragged, Step
 

@@ -10,34 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sampler_kernels.draft_rows import DraftRows
 from sampler_kernels.host import HostColumns
+from sampler_kernels.planning.draft_rows import DraftRows
 from sampler_kernels.rows import SuppliedSums
 from sampler_kernels.step import Step
-
-
-def has_target_sums(step: Step, host: HostColumns) -> NDArray[np.bool_]:
-    """[B], requests whose target rows come with log-sum-exps."""
-    if step.target_logsumexp is None:
-        return np.zeros(len(host.draft_lengths), np.bool_)
-    if step.has_target_logsumexp is None:
-        return np.ones(len(host.draft_lengths), np.bool_)
-    return np.asarray(step.has_target_logsumexp, np.bool_)
-
-
-def has_draft_sums(step: Step, host: HostColumns) -> NDArray[np.bool_]:
-    """[B], requests whose draft rows come with log-sum-exps."""
-    if step.draft_logsumexp is None:
-        return np.zeros(len(host.draft_lengths), np.bool_)
-    if step.has_draft_logsumexp is None:
-        return host.block_index >= 0
-    return np.asarray(step.has_draft_logsumexp, np.bool_)
 
 
 def supplied_columns(step: Step, host: HostColumns, draft: DraftRows) -> dict[str, NDArray[Any]]:
     """What there is to upload, by name; nothing for a step that supplies nothing."""
     columns: dict[str, NDArray[Any]] = {}
-    target, drafted = has_target_sums(step, host), has_draft_sums(step, host)
+    target, drafted = host.has_target_sums(step), host.has_draft_sums(step)
     if target.any():
         columns["target_sum_given"] = np.repeat(target, host.draft_lengths + 1)
     if drafted.any():
